@@ -382,9 +382,6 @@ fn describe_algorithm_change(rule: &Rule) -> Option<String> {
 
 /// Says how gateways share the limit, and what holds without their store.
 fn describe_sharing(rule: &Rule) -> String {
-    let Some(limit) = rule.limit.rate() else {
-        return String::from("each gateway counts its own open requests");
-    };
     let without_store = match rule.on_store_error {
         OnStoreError::Local => "without the store each gateway admits its part",
         OnStoreError::Open => "without the store everything passes",
@@ -393,9 +390,14 @@ fn describe_sharing(rule: &Rule) -> String {
     let sharing = match rule.sharing {
         Sharing::Local => return String::from("each gateway counts for itself"),
         Sharing::Strict => String::from("the store is asked about each request"),
+        Sharing::Leased if rule.limit.open().is_some() => {
+            String::from("gateways take permits in advance")
+        }
         Sharing::Leased => {
-            let lease_duration = limit.lease_life();
-            let window = limit.windows.first().map_or(1, |rate| rate.window().0) as f64;
+            let limit = rule.limit.rate();
+            let lease_duration = limit.map(RateLimit::lease_life).unwrap_or_default();
+            let first_rate = limit.and_then(|limit| limit.windows.first());
+            let window = first_rate.map_or(1, |rate| rate.window().0) as f64;
             let share = window / (window + lease_duration.0 as f64);
             format!(
                 "the store grants units for {} ms in advance, a steady client gets {:.1} % of the rate",

@@ -7,7 +7,7 @@
 //! | [`LimitItem`] | one limit's part of one request, as stores count it |
 //! | [`MemoryStore`] | counts in the memory of this process |
 //! | [`shared`] | counts that several gateways share, with [`redis`] or [`memcached`] behind it |
-//! | [`permits`] | permits of open requests, which are always counted by this process alone |
+//! | [`permits`] | permits of open requests: those of this process, and what it holds of those that gateways share |
 //! | [`snapshot`] | counts on the disk, for the next process |
 
 mod limit_item;

@@ -87,6 +87,11 @@ impl Fleet {
         fs::write(&path, format!("{before}limits:\n{limits}")).unwrap();
     }
 
+    /// The folder of the files.
+    pub fn path(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     /// One more, which takes part when it shares the store.
     pub fn another(&self) -> Server {
         let gateway = Server::start(self.folder.path(), true);

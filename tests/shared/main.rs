@@ -19,7 +19,10 @@ mod many;
 #[path = "../memcached/server.rs"]
 #[allow(dead_code)]
 mod memcached;
+mod open;
 mod outages;
+mod permit_changes;
+mod permits;
 mod proxy;
 mod quotas;
 mod replies;

@@ -1,4 +1,4 @@
-//! A wire of adjustable length: a TCP proxy that hands on what it gets some time later.
+//! A wire of adjustable length: a TCP proxy that hands on what it gets some time later, or loses it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,6 +14,8 @@ pub struct Proxy {
     pub port: u16,
     /// Microseconds each way.
     pub delay: Arc<AtomicU64>,
+    /// Replies that are lost, each with its connection.
+    pub lost: Arc<AtomicU64>,
 }
 
 impl Proxy {
@@ -21,7 +23,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let delay = Arc::new(AtomicU64::new(0));
-        let (each, clock) = (delay.clone(), clock.clone());
+        let lost: Arc<AtomicU64> = Arc::default();
+        let (each, losing, clock) = (delay.clone(), lost.clone(), clock.clone());
         thread::spawn(move || {
             for here in listener.incoming().map_while(Result::ok) {
                 let Ok(there) = TcpStream::connect(("127.0.0.1", to)) else {
@@ -29,20 +32,32 @@ impl Proxy {
                 };
                 let ends = [&here, &there].map(|end| end.try_clone().unwrap());
                 let [here_too, there_too] = ends;
-                pass(here, there_too, each.clone(), clock.clone());
-                pass(there, here_too, each.clone(), clock.clone());
+                let none = Arc::default();
+                pass(here, there_too, each.clone(), none, clock.clone());
+                pass(there, here_too, each.clone(), losing.clone(), clock.clone());
             }
         });
-        Proxy { port, delay }
+        Proxy { port, delay, lost }
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, delay: Arc<AtomicU64>, clock: Clock) {
+fn pass(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    delay: Arc<AtomicU64>,
+    lost: Arc<AtomicU64>,
+    clock: Clock,
+) {
     let (send, later) = channel::<(Nanos, Vec<u8>)>();
     let read_clock = clock.clone();
     thread::spawn(move || {
         let mut piece = [0; 65_536];
         while let Ok(count @ 1..) = from.read(&mut piece) {
+            let take_one = |left: u64| left.checked_sub(1);
+            if lost.fetch_update(Relaxed, Relaxed, take_one).is_ok() {
+                let _ = from.shutdown(Shutdown::Both);
+                return;
+            }
             let delay = Duration::from_micros(delay.load(Relaxed));
             let due = read_clock.now().after(delay.into());
             if send.send((due, piece[..count].to_vec())).is_err() {

@@ -22,17 +22,9 @@ pub(super) fn check_push_labels(cx: &mut LoadContext, gateway: &GatewayConfig) {
 }
 
 /// Reports a limit that gateways cannot share as the file says, because of its algorithm, its throttle, what it counts,
-/// or the store. Gateways cannot share limits on open requests at all.
+/// or the store. All stores can share limits on open requests.
 pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     if limit.concurrent.is_some() {
-        if let Some(sharing) = limit
-            .sharing
-            .filter(|sharing| sharing.value != Sharing::Local)
-        {
-            let message = "open requests are counted by each gateway for itself";
-            let help = "remove it, and divide the number by that of the gateways";
-            cx.error(sharing.location, message, Some(help.into()));
-        }
         return;
     }
     let algorithm = limit.algorithm.map(|algorithm| algorithm.value);

@@ -162,7 +162,7 @@ fn check_store(cx: &mut LoadContext, fields: &MapFields<'_>, store: &StoreConfig
 
 /// Reports fields about a shared store if there is no `address`.
 fn check_shared_store_fields(cx: &mut LoadContext, fields: &MapFields<'_>) {
-    for name in ["budget", "ca", "password_file"] {
+    for name in ["budget", "ca", "password_file", "permit_lease"] {
         if fields.has(name) && !fields.has("address") {
             let message = format!("`{name}` is for a store that gateways share");
             let help = "remove it, or write `address: redis://HOST:PORT` beside it";

@@ -16,19 +16,20 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::select;
 use http_body::{Body, Frame};
 
 use super::body::{AdmittedBody, RequestBody};
 use crate::base::clock::Nanos;
 use crate::http::head::Response;
-use crate::serve::worker::deadlines::{DeadlineClock, Deadlines};
+use crate::serve::worker::deadlines::{DeadlineClock, Deadlines, TICK};
 use crate::store::permits::PermitGuard;
 use crate::throttle::{PendingSettlement, SettlingBody};
 use crate::upstream::{Exchange, ReceivedHead, UpstreamBody};
@@ -143,6 +144,19 @@ impl DetachedGuard {
         })
     }
 
+    /// Resolves when the request must end, because it has lost its permits. Pending for ever where they cannot be lost.
+    fn until_revoked(&self) -> impl Future<Output = ()> + use<> {
+        let permits = self.permits.clone().filter(|permits| permits.is_shared());
+        async move {
+            let Some(permits) = permits else {
+                return std::future::pending().await;
+            };
+            while !permits.is_revoked() {
+                tokio::time::sleep(TICK).await;
+            }
+        }
+    }
+
     /// Reads an exchange to its end, within [`MAX_DISCARDED_BYTES`]. Permits are held for [`UNOBSERVED_PERMIT_TIME`] if
     /// the exchange has more bytes, or its end cannot be observed.
     async fn drain(&mut self, mut exchange: PendingExchange) {
@@ -182,6 +196,7 @@ pub async fn finish_response<F, B>(
     let Some(mut guard) = DetachedGuard::new(detached_requests, permits) else {
         return;
     };
+    let revoked = guard.until_revoked();
     // The request no longer waits for the client to read.
     deadlines.report_write_progress();
     let draining = async {
@@ -196,7 +211,8 @@ pub async fn finish_response<F, B>(
             guard.drain(PendingExchange::from_body(body)).await;
         }
     };
-    let _ = tokio::time::timeout(MAX_DETACHED_TIME, draining).await;
+    let draining = tokio::time::timeout(MAX_DETACHED_TIME, draining);
+    let _ = select(pin!(draining), pin!(revoked)).await;
 }
 
 /// Reads an exchange to its end in a task of its own, within [`MAX_DETACHED_TIME`]. Drops the exchange if no more requests
@@ -210,8 +226,9 @@ pub fn spawn_drain(
         return;
     };
     tokio::task::spawn_local(async move {
-        let draining = guard.drain(exchange);
-        let _ = tokio::time::timeout(MAX_DETACHED_TIME, draining).await;
+        let revoked = guard.until_revoked();
+        let draining = tokio::time::timeout(MAX_DETACHED_TIME, guard.drain(exchange));
+        let _ = select(pin!(draining), pin!(revoked)).await;
     });
 }
 

@@ -88,7 +88,12 @@ impl DecisionObserver for Identified {
     }
 
     fn on_holdings(&self, holdings: Holdings) {
-        self.routed.arrival.context.holdings.replace(Some(holdings));
+        let arrival = &self.routed.arrival;
+        let permits = holdings.permits.as_ref();
+        if let Some(permits) = permits.filter(|permits| permits.is_shared()) {
+            arrival.downstream.deadlines().watch_permits(permits);
+        }
+        arrival.context.holdings.replace(Some(holdings));
     }
 
     fn on_shed(&self, shed: &Shed) {

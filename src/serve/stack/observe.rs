@@ -232,10 +232,14 @@ pin_project! {
 impl<F> ObserveFuture<F> {
     /// Records the request now, because its client has left or no longer gets a response, for this reason. Returns the
     /// permits and the reserved units that the request holds; `None` if it holds none, or was recorded already. With
-    /// `Some`, the caller must let the exchange go on.
+    /// `Some`, the caller must let the exchange go on. A request that has lost its permits ends at once.
     pub fn record_departure(self: Pin<&mut Self>, reason: &'static str) -> Option<Holdings> {
         let RecordOnDrop(context) = &self.project().record_on_drop.take()?;
         context.has_client_left.set(true);
+        if context.has_lost_permits() {
+            context.reason.set(Some(body::PERMITS_LOST));
+            return None;
+        }
         context.reason.set(Some(reason));
         context.holdings.borrow().clone()
     }
@@ -375,6 +379,10 @@ impl Drop for ObservedBody {
         let Some(RecordOnDrop(context)) = unfinished else {
             return;
         };
+        if context.reason.get().is_none() && context.has_lost_permits() {
+            context.reason.set(Some(body::PERMITS_LOST));
+            return;
+        }
         // A tunnel ends regularly when either side closes it.
         if context.reason.get().is_some() || context.status() == StatusCode::SWITCHING_PROTOCOLS {
             return;

@@ -188,6 +188,12 @@ impl RequestContext {
         holdings.as_ref()?.permits.clone()
     }
 
+    /// Whether the request must end, because the lease of its permits was not renewed.
+    pub fn has_lost_permits(&self) -> bool {
+        let permits = self.permits();
+        permits.is_some_and(|permits| permits.is_revoked())
+    }
+
     /// The sums of the bytes of both bodies that have passed; `None` if no limit counts them.
     pub fn passed_bytes(&self) -> Option<Arc<PassedBytes>> {
         let holdings = self.holdings.borrow();

@@ -9,10 +9,12 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Nanos};
+use crate::store::permits::PermitGuard;
 
 /// How often deadlines are checked.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -87,6 +89,8 @@ pub struct Deadlines {
     header_timeout: Duration,
     /// Whether some deadline had passed at the last tick.
     had_late_deadline: Cell<bool>,
+    /// The permits of the open request, where its lease may end before it.
+    permits: RefCell<Option<std::sync::Weak<PermitGuard>>>,
     /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
     deadline_clock: Rc<DeadlineClock>,
@@ -126,6 +130,7 @@ impl DeadlineClock {
             has_response_begun: Cell::new(false),
             header_timeout,
             had_late_deadline: Cell::new(false),
+            permits: RefCell::new(None),
             waker: RefCell::new(None),
             deadline_clock: self.clone(),
         });
@@ -151,6 +156,7 @@ impl DeadlineClock {
                 deadlines.buffer_deadline.set(NEVER);
                 deadlines.should_free_buffers.set(true);
             }
+            deadlines.end_revoked_request();
             deadlines
                 .had_late_deadline
                 .set(deadlines.has_late_deadline());
@@ -211,6 +217,25 @@ impl Deadlines {
         deadlines
             .into_iter()
             .for_each(|deadline| deadline.set(NEVER));
+    }
+
+    /// Ends the request of this phase when its permits are revoked: see [`PermitGuard::is_revoked`].
+    pub fn watch_permits(&self, permits: &Arc<PermitGuard>) {
+        *self.permits.borrow_mut() = Some(Arc::downgrade(permits));
+    }
+
+    /// Ends the phase if its request has lost its permits. A request that has ended has none.
+    fn end_revoked_request(&self) {
+        let permits = &mut *self.permits.borrow_mut();
+        match permits.as_ref().map(std::sync::Weak::upgrade) {
+            None => {}
+            Some(Some(guard)) if guard.is_revoked() => {
+                self.phase_deadline
+                    .set(self.deadline_clock.deadline_now.get().0);
+            }
+            Some(Some(_)) => {}
+            Some(None) => *permits = None,
+        }
     }
 
     /// Moves the end of the phase to `timeout` from now, unless the phase ends sooner already.

@@ -191,6 +191,8 @@ pub struct PermitGuard {
     keys: SmallVec<[PermitKey; 1]>,
     /// The connection over which shared permits return.
     connection_index: u16,
+    /// Whether gateways share some of the permits.
+    is_shared: bool,
     /// One more than the index of the key because of which the request must end; 0 if it need not.
     revoked_key: AtomicUsize,
 }
@@ -201,8 +203,17 @@ impl PermitGuard {
             permits,
             keys: SmallVec::new(),
             connection_index,
+            is_shared: false,
             revoked_key: AtomicUsize::new(0),
         }
+    }
+
+    /// A guard with the permit of one key that gateways share.
+    fn of_shared(permits: Arc<Permits>, connection_index: u16, key: PermitKey) -> PermitGuard {
+        let mut guard = PermitGuard::new(permits, connection_index);
+        guard.keys.push(key);
+        guard.is_shared = true;
+        guard
     }
 
     /// Whether the guard holds no permits.
@@ -210,9 +221,15 @@ impl PermitGuard {
         self.keys.is_empty()
     }
 
+    /// Whether gateways share some of the permits, so that the request may lose them.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// Takes over the permits of another guard, which no request has used yet.
     fn absorb(&mut self, mut other: PermitGuard) {
         self.keys.append(&mut other.keys);
+        self.is_shared |= other.is_shared;
     }
 }
 

@@ -21,6 +21,11 @@ impl PermitScope {
         self.0
     }
 
+    /// Whether the scope is this limit's, or that of the networks around its keys.
+    pub(super) fn belongs_to(self, limit: PermitScope) -> bool {
+        self == limit || self == limit.of_networks()
+    }
+
     /// The scope of networks. It differs from that of keys, so that sums by scope do not count a request twice.
     fn of_networks(self) -> PermitScope {
         PermitScope(!self.0)

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::locked_shards::{ShardCounts, shard_index};
 use super::permit_call::{LeasePhase, PermitCall, PermitDecider, PermitReply, StoreView};
-use super::permit_request::PermitKey;
+use super::permit_request::{PermitKey, PermitScope, SharedTerms};
 use super::shared_key::{SharedKey, WaitEnd};
 use super::{PermitGuard, Permits};
 use crate::base::clock::Nanos;
@@ -114,8 +114,7 @@ impl Permits {
                 return;
             };
             *open_count += 1;
-            let mut guard = PermitGuard::new(self.clone(), waiter.connection_index);
-            guard.keys.push(key);
+            let guard = PermitGuard::of_shared(self.clone(), waiter.connection_index, key);
             deliveries.push((waiter.sender, WaitEnd::Granted { guard, counted }));
         }
     }
@@ -148,6 +147,17 @@ impl Permits {
             }
         }
         (keys, are_all)
+    }
+
+    /// Has the store count the requests of a limit that are open already. They were admitted before gateways shared it.
+    pub fn adopt(&self, scope: PermitScope, terms: SharedTerms, now: Nanos) {
+        for shard in &self.shards {
+            let ShardCounts { open, shared: keys } = &mut *shard.0.lock();
+            for key in open.keys().filter(|key| key.scope.belongs_to(scope)) {
+                let new_entry = || SharedKey::uncounted(terms, now);
+                keys.entry(*key).or_insert_with(new_entry);
+            }
+        }
     }
 
     /// Begins the lease with this number: the store counts nothing for this gateway yet. Open requests are to be counted.

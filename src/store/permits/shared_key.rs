@@ -100,6 +100,14 @@ impl SharedKey {
         }
     }
 
+    /// The entry of a key with open requests that the store does not know.
+    pub(super) fn uncounted(terms: SharedTerms, now: Nanos) -> SharedKey {
+        SharedKey {
+            must_confirm: true,
+            ..SharedKey::new(terms, now)
+        }
+    }
+
     /// Records a request that the key counts, by its terms.
     pub(super) fn record_use(
         &mut self,
@@ -120,7 +128,10 @@ impl SharedKey {
         use PermitDecider::{Both, Part, Store};
         let is_fresh = view.phase == LeasePhase::Fresh;
         if is_fresh && view.decider == Store {
-            return match self.held > open_count && self.waiters.is_empty() {
+            // After a reload with a lower number gateways may hold more than all have.
+            let has_room = self.held > open_count
+                && open_count.saturating_add(self.others) < self.ceiling;
+            return match has_room && self.waiters.is_empty() {
                 true => KeyStep::Taken,
                 false => KeyStep::AskStore,
             };

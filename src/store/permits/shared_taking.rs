@@ -56,6 +56,8 @@ struct KeyWait {
     ceiling: u32,
     /// The number of permits up to which the limit is not exceeded.
     quota: u32,
+    /// Whether the key is that of a network around the request's key.
+    is_network: bool,
     is_shadow: bool,
     receiver: oneshot::Receiver<WaitEnd>,
 }
@@ -99,12 +101,16 @@ impl Permits {
                 };
                 is_alone |= !has_store;
                 match locked.begin_shared(key, terms, ceiling, view, now) {
-                    SharedStep::Taken => guards[index].keys.push(key),
+                    SharedStep::Taken => {
+                        guards[index].keys.push(key);
+                        guards[index].is_shared = true;
+                    }
                     SharedStep::Wait(receiver) => waits.push(KeyWait {
                         key,
                         request_index: index,
                         terms,
                         ceiling,
+                        is_network: key != request.permit_key(),
                         quota: if key == request.permit_key() { quota } else { ceiling },
                         is_shadow: request.is_shadow,
                         receiver,
@@ -158,9 +164,8 @@ impl Permits {
         }
         shared.must_confirm |= open_count >= shared.held;
         counts.open.insert(wait.key, open_count + 1);
-        let mut guard = PermitGuard::new(self.clone(), view.connection_index);
-        guard.keys.push(wait.key);
-        Some(guard)
+        let permits = self.clone();
+        Some(PermitGuard::of_shared(permits, view.connection_index, wait.key))
     }
 }
 
@@ -191,9 +196,17 @@ impl WaitingPermits {
             let finding = &mut findings[wait.request_index];
             let guard = match end.unwrap_or(WaitEnd::Undecided) {
                 WaitEnd::Granted { guard, counted } => {
-                    finding.remaining = finding.remaining.min(wait.quota.saturating_sub(counted));
-                    if counted > wait.quota {
-                        finding.standing = LimitStanding::Over;
+                    let remaining = wait.quota.saturating_sub(counted);
+                    finding.remaining = match wait.is_network {
+                        true => finding.remaining.min(remaining),
+                        // What was known before the reply is over.
+                        false => remaining,
+                    };
+                    if !wait.is_network {
+                        finding.standing = match counted > wait.quota {
+                            true => LimitStanding::Over,
+                            false => LimitStanding::Within,
+                        };
                     }
                     Some(guard)
                 }

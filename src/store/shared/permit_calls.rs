@@ -22,6 +22,8 @@ use crate::store::permits::{PermitDecision, PermitKey, WaitingPermits};
 const MAX_CALLS_AT_ONCE: usize = 256;
 /// The pause between two looks for calls of requests that are under way.
 const CALL_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The pause between two looks at the lease.
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// The number of ticks between two looks for calls that no request has made.
 const TICKS_PER_LOOK: u64 = 5;
 
@@ -30,8 +32,6 @@ const TICKS_PER_LOOK: u64 = 5;
 pub(super) struct LeaseKeeper {
     /// Whether the store may have lost the lease or permits of it, so that a new one must begin.
     must_begin: bool,
-    /// Whether requests have learnt that the lease ends.
-    has_revoked: bool,
 }
 
 impl SharedStore {
@@ -180,20 +180,34 @@ impl SharedStore {
     }
 }
 
+/// Tells requests beyond those that may outlive the lease to end, once for each lease that ends. Never returns. It waits
+/// for nothing but time, because the store may hang.
+pub(super) async fn watch_lease(shared: &SharedStore) {
+    let mut has_revoked = false;
+    loop {
+        tokio::time::sleep(WATCH_INTERVAL).await;
+        if shared.permit_lease.number().is_none() {
+            continue;
+        }
+        let view = shared.permit_view(shared.background_connection(), shared.clock.now());
+        let has_ended = view.phase >= LeasePhase::Ended;
+        if has_ended && !has_revoked {
+            shared.permits.revoke(&view);
+        }
+        has_revoked = has_ended;
+    }
+}
+
 impl LeaseKeeper {
-    /// Keeps the lease, while the store is shared. Ends requests whose permits are lost, however the store is.
+    /// Keeps the lease, while the store is shared.
     pub(super) async fn tick(
         &mut self,
         shared: &Arc<SharedStore>,
         connection_index: usize,
         tick: u64,
     ) {
-        let lease = &shared.permit_lease;
-        if !lease.is_used() {
-            return;
-        }
-        self.revoke_lost_permits(shared, connection_index);
-        if shared.decider.breaker.status() != StoreStatus::Shared {
+        let is_shared = shared.decider.breaker.status() == StoreStatus::Shared;
+        if !shared.permit_lease.is_used() || !is_shared {
             return;
         }
         let outcome = self.keep_lease(shared, connection_index).await;
@@ -206,18 +220,6 @@ impl LeaseKeeper {
                 shared.call_is_due(connection_index as u16, key);
             }
         }
-    }
-
-    /// Tells requests beyond those that may outlive the lease to end, once.
-    fn revoke_lost_permits(&mut self, shared: &SharedStore, connection_index: usize) {
-        let now = shared.clock.now();
-        let has_ended = shared.permit_lease.phase(now) >= LeasePhase::Ended;
-        if has_ended && !self.has_revoked {
-            shared
-                .permits
-                .revoke(&shared.permit_view(connection_index, now));
-        }
-        self.has_revoked = has_ended;
     }
 
     /// Renews the lease if that is due, or begins one.

@@ -13,7 +13,7 @@ use super::breaker::StoreStatus;
 use super::call::{HeartbeatSender, StoreError, StoreIdentity, StoreLoss};
 use super::decider::GrantsToReturn;
 use super::entry_exchange::EntryExchange;
-use super::permit_calls::LeaseKeeper;
+use super::permit_calls::{LeaseKeeper, watch_lease};
 use super::recovery::{MissingReports, Recovery, RecoveryStep};
 use super::shared_store::{BACKGROUND_TIMEOUT, NO_CONTACT_YET, SharedStore, SharedStoreStatus};
 use crate::base::clock::Nanos;
@@ -63,6 +63,7 @@ impl SharedStore {
             runtime.block_on(async {
                 tokio::select! {
                     () = Keeper::new(&shared).run(contact_sender) => {}
+                    () = watch_lease(&shared) => {}
                     () = shared.stop.notified() => {}
                 }
                 leave_store(&shared).await;

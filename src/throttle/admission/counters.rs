@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, Nanos};
 use crate::limit::{RateLimit, Rule, RuleLimit, Sharing};
 use crate::store::permits::{PermitScope, SharedTerms};
 use crate::store::shared::sharing_plan::SharingPlan;
@@ -169,7 +169,7 @@ impl Admission {
                     scope: PermitScope::new(&rule.scope),
                     shared: shared
                         .as_ref()
-                        .and_then(|shared| shared_terms(&shared.store, rule)),
+                        .and_then(|shared| share_permits(&shared.store, rule, clock.now())),
                 })),
             }
         };
@@ -255,16 +255,20 @@ impl Admission {
     }
 }
 
-/// How gateways share the permits of a rule; `None` if they do not.
-fn shared_terms(store: &SharedStore, rule: &Rule) -> Option<SharedTerms> {
+/// How gateways share the permits of a rule; `None` if they do not. Requests that are open already count from now on.
+fn share_permits(store: &SharedStore, rule: &Rule, now: Nanos) -> Option<SharedTerms> {
     let is_leased = match rule.sharing {
         Sharing::Local => return None,
         Sharing::Strict => false,
         Sharing::Leased => true,
     };
-    store.record_shared_permits();
-    Some(SharedTerms {
+    let terms = SharedTerms {
         is_leased,
         on_store_error: rule.on_store_error,
-    })
+    };
+    store.record_shared_permits();
+    store
+        .permits
+        .adopt(PermitScope::new(&rule.scope), terms, now);
+    Some(terms)
 }

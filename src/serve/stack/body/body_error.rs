@@ -38,6 +38,9 @@ pub enum Error {
 /// The `reason` in the access log of a request whose client left before its response had ended.
 pub const CLIENT_LEFT: &str = "client left";
 
+/// The `reason` in the access log of a request that the gateway ended, because the lease of its permits was not renewed.
+pub const PERMITS_LOST: &str = "permits lost";
+
 impl Error {
     /// The `reason` in the access log, where the body breaks off after the response has begun.
     pub fn reason(&self) -> &'static str {

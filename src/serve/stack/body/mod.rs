@@ -15,7 +15,7 @@ mod early_close;
 mod request_body;
 mod response_body;
 
-pub use body_error::{CLIENT_LEFT, Error};
+pub use body_error::{CLIENT_LEFT, Error, PERMITS_LOST};
 pub use compressed_body::DIGEST_FIELDS;
 pub use early_close::{CloseInsertion, EarlyClose, SharedClose};
 pub use request_body::{

@@ -22,6 +22,7 @@ mod memcached;
 mod open;
 mod outages;
 mod permit_changes;
+mod permit_model;
 mod permits;
 mod proxy;
 mod quotas;

@@ -157,7 +157,11 @@ pub fn get(gateway: SocketAddr, user: &str, path: &str) -> u16 {
     };
     let mut client = Client::over(stream);
     // The gateway may be killed meanwhile.
-    if client.stream.write_all(request(user, path).as_bytes()).is_err() {
+    if client
+        .stream
+        .write_all(request(user, path).as_bytes())
+        .is_err()
+    {
         return 0;
     }
     client.head().map_or(0, |head| head.status())

@@ -144,7 +144,10 @@ fn killed_gateways_and_stalled_stores() {
         pass(millis);
         redis.signal(Signal::CONT);
         wait_until("the store is shared", || {
-            fleet.ready().iter().all(|said| said.contains("store shared"))
+            fleet
+                .ready()
+                .iter()
+                .all(|said| said.contains("store shared"))
         });
         all_in_use(&upstream);
     }
@@ -228,7 +231,10 @@ fn two_gateways_over_memcached() {
     pass(1_000);
     memcached.signal(Signal::CONT);
     wait_until("the store is shared", || {
-        fleet.ready().iter().all(|said| said.contains("store shared"))
+        fleet
+            .ready()
+            .iter()
+            .all(|said| said.contains("store shared"))
     });
     all_in_use(&upstream);
     let killed = fleet.gateways.remove(0);

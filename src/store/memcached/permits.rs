@@ -35,7 +35,7 @@ struct Holder {
 }
 
 impl MemcachedClient {
-    /// Sets the number of permits of a key that a gateway holds.
+    /// Sets the number of permits of a key that a gateway holds. A call with the number 0 changes nothing.
     ///
     /// # Errors
     ///
@@ -58,8 +58,10 @@ impl MemcachedClient {
             });
             let replies = replies.await?;
             server.check_incarnation(&replies, 0)?;
+            let reads = call.number == 0;
             match replies.get(1) {
                 Some(MetaReply::Value { .. }) => {}
+                Some(MetaReply::Missing) if reads => {}
                 Some(MetaReply::Missing) => return Err(StoreError::LeaseEnded),
                 other => return Err(unexpected_reply(other)),
             }
@@ -71,7 +73,7 @@ impl MemcachedClient {
                 other => return Err(unexpected_reply(other)),
             };
             let own = holders.iter().find(|holder| holder.lease == call.lease);
-            if own.is_some_and(|own| call.number <= own.last_call) {
+            if !reads && own.is_some_and(|own| call.number <= own.last_call) {
                 let error = "a later call about permits came first";
                 return Err(StoreError::Other(Cow::Borrowed(error)));
             }
@@ -84,6 +86,9 @@ impl MemcachedClient {
                     .await?;
             }
             let others = sum(&holders);
+            if reads {
+                return Ok(PermitReply { held: 0, others });
+            }
             let held = held_by(call, others);
             if held > 0 || !call.is_clean {
                 holders.push(Holder {
@@ -92,7 +97,11 @@ impl MemcachedClient {
                     last_call: call.number,
                 });
             }
-            let kept = if holders.is_empty() { EMPTY_TIME } else { STORED_TIME };
+            let kept = if holders.is_empty() {
+                EMPTY_TIME
+            } else {
+                STORED_TIME
+            };
             let (value, exptime) = (encode(&holders), exptime_of(kept));
             let replies = server.call(connection_index, |batch| {
                 batch.set(&key, &value, exptime, replaces);

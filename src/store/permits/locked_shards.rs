@@ -166,8 +166,10 @@ impl<'a> LockedShards<'a> {
         findings: &mut [LimitFinding],
     ) {
         for (request, finding) in requests.iter().zip(findings) {
-            let mut counted =
-                |key: PermitKey| self.open_count(&key).saturating_add(self.others(request, &key));
+            let mut counted = |key: PermitKey| {
+                self.open_count(&key)
+                    .saturating_add(self.others(request, &key))
+            };
             let open_count = counted(request.permit_key());
             finding.remaining = request.limit.free_permits(open_count, request.plan_factor);
             for parent in request.parents {

@@ -133,6 +133,11 @@ impl Permits {
         sums
     }
 
+    /// The number of permits that a key holds.
+    pub fn open_count(&self, key: &PermitKey) -> u32 {
+        self.shards[shard_index(key)].0.lock().open_count(key)
+    }
+
     /// The number of keys and networks with a permit.
     pub fn key_count(&self) -> usize {
         let lengths = self.shards.iter().map(|shard| shard.0.lock().open.len());
@@ -142,8 +147,7 @@ impl Permits {
     /// Returns one permit of a key. `is_revoked` says that the key made the request end.
     fn return_permit(&self, key: PermitKey, is_revoked: bool, connection_index: u16) {
         let is_call_due = {
-            let ShardCounts { open, shared: keys } =
-                &mut *self.shards[shard_index(&key)].0.lock();
+            let ShardCounts { open, shared: keys } = &mut *self.shards[shard_index(&key)].0.lock();
             let remaining = open.get_mut(&key).map(|count| {
                 *count = count.saturating_sub(1);
                 *count
@@ -238,7 +242,8 @@ impl Drop for PermitGuard {
         let revoked_key = self.revoked_key.load(Relaxed);
         for (index, key) in std::mem::take(&mut self.keys).into_iter().enumerate() {
             let is_revoked = revoked_key == index + 1;
-            self.permits.return_permit(key, is_revoked, self.connection_index);
+            self.permits
+                .return_permit(key, is_revoked, self.connection_index);
         }
     }
 }

@@ -14,7 +14,7 @@ pub struct PermitCall {
     /// The gateway's lease, under which the store counts the permits.
     pub lease: u64,
     /// The call's number. It grows with each call of a process, so that the store ignores a call that comes after a later
-    /// one.
+    /// one. A call with 0 reads and changes nothing.
     pub number: u64,
     /// Permits that requests use already. The store counts them even if there are more than the limit has.
     pub used: u32,
@@ -27,6 +27,22 @@ pub struct PermitCall {
     /// Whether earlier calls about the key were all answered. If not, the store remembers the number although the gateway
     /// holds nothing.
     pub is_clean: bool,
+}
+
+impl PermitCall {
+    /// A call that only reads how many permits other gateways hold.
+    pub fn read(key: PermitKey, lease: u64) -> PermitCall {
+        PermitCall {
+            key,
+            lease,
+            number: 0,
+            used: 0,
+            needed: 0,
+            spare: 0,
+            ceiling: 0,
+            is_clean: true,
+        }
+    }
 }
 
 /// The store's reply to a [`PermitCall`].

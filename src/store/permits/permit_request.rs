@@ -63,7 +63,7 @@ pub struct PermitRequest<'a> {
 
 impl PermitRequest<'_> {
     /// The key of the request's own count.
-    pub(super) fn permit_key(&self) -> PermitKey {
+    pub fn permit_key(&self) -> PermitKey {
         PermitKey {
             scope: self.scope,
             key: self.key,

@@ -109,7 +109,9 @@ impl Permits {
     ) {
         while shared.held > *open_count {
             let counted = open_count.saturating_add(shared.others).saturating_add(1);
-            let Some(waiter) = shared.waiters.pop_front_if(|waiter| counted <= waiter.ceiling)
+            let Some(waiter) = shared
+                .waiters
+                .pop_front_if(|waiter| counted <= waiter.ceiling)
             else {
                 return;
             };
@@ -139,7 +141,11 @@ impl Permits {
         let (mut keys, mut are_all) = (Vec::new(), true);
         for shard in &self.shards {
             let counts = shard.0.lock();
-            for (key, shared) in counts.shared.iter().filter(|(_, shared)| shared.must_confirm) {
+            for (key, shared) in counts
+                .shared
+                .iter()
+                .filter(|(_, shared)| shared.must_confirm)
+            {
                 match shared.call.is_none() && keys.len() < max_count {
                     true => keys.push(*key),
                     false => are_all = false,
@@ -206,7 +212,8 @@ impl Permits {
     pub fn shared_open_count(&self) -> u64 {
         let count_in = |counts: &ShardCounts| {
             let keys = counts.shared.keys();
-            keys.map(|key| u64::from(counts.open_count(key))).sum::<u64>()
+            keys.map(|key| u64::from(counts.open_count(key)))
+                .sum::<u64>()
         };
         let shards = self.shards.iter();
         shards.map(|shard| count_in(&shard.0.lock())).sum()

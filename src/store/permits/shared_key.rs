@@ -129,8 +129,8 @@ impl SharedKey {
         let is_fresh = view.phase == LeasePhase::Fresh;
         if is_fresh && view.decider == Store {
             // After a reload with a lower number gateways may hold more than all have.
-            let has_room = self.held > open_count
-                && open_count.saturating_add(self.others) < self.ceiling;
+            let has_room =
+                self.held > open_count && open_count.saturating_add(self.others) < self.ceiling;
             return match has_room && self.waiters.is_empty() {
                 true => KeyStep::Taken,
                 false => KeyStep::AskStore,

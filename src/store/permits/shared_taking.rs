@@ -111,7 +111,11 @@ impl Permits {
                         terms,
                         ceiling,
                         is_network: key != request.permit_key(),
-                        quota: if key == request.permit_key() { quota } else { ceiling },
+                        quota: if key == request.permit_key() {
+                            quota
+                        } else {
+                            ceiling
+                        },
                         is_shadow: request.is_shadow,
                         receiver,
                     }),
@@ -153,7 +157,12 @@ impl Permits {
     }
 
     /// Takes a permit of one key without a reply of the store. `None` if it is refused.
-    fn take_alone(self: &Arc<Self>, wait: &KeyWait, view: &StoreView, now: Nanos) -> Option<PermitGuard> {
+    fn take_alone(
+        self: &Arc<Self>,
+        wait: &KeyWait,
+        view: &StoreView,
+        now: Nanos,
+    ) -> Option<PermitGuard> {
         let counts = &mut *self.shards[shard_index(&wait.key)].0.lock();
         let open_count = counts.open_count(&wait.key);
         let shared = counts.shared.entry(wait.key);
@@ -165,7 +174,11 @@ impl Permits {
         shared.must_confirm |= open_count >= shared.held;
         counts.open.insert(wait.key, open_count + 1);
         let permits = self.clone();
-        Some(PermitGuard::of_shared(permits, view.connection_index, wait.key))
+        Some(PermitGuard::of_shared(
+            permits,
+            view.connection_index,
+            wait.key,
+        ))
     }
 }
 

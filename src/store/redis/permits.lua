@@ -1,4 +1,4 @@
--- Sets the number of permits of one key that one gateway holds.
+-- Sets the number of permits of one key that one gateway holds. A call with the number 0 changes nothing.
 -- KEYS: the key of the store's mark, the key of the leases, the key of the permits.
 -- ARGV: the mark that the gateway knows, its lease, the number of the call, permits that it uses, permits that it needs,
 -- permits that it takes in advance, all permits of the key, whether a gateway without permits is forgotten (1 or 0), and
@@ -17,7 +17,8 @@ local function is_alive(other)
   local ends_at = redis.call('ZSCORE', KEYS[2], other)
   return ends_at and tonumber(ends_at) > now
 end
-if not is_alive(lease) then return { -2 } end
+local reads = call_number == 0
+if not reads and not is_alive(lease) then return { -2 } end
 
 local others, last_call, holder = 0, 0, nil
 for _, value in ipairs(redis.call('HGETALL', KEYS[3])) do
@@ -29,12 +30,13 @@ for _, value in ipairs(redis.call('HGETALL', KEYS[3])) do
       last_call = tonumber(number)
     elseif is_alive(holder) then
       others = others + tonumber(count)
-    else
+    elseif not reads then
       redis.call('HDEL', KEYS[3], holder)
     end
     holder = nil
   end
 end
+if reads then return { 0, others } end
 if call_number <= last_call then return { -3 } end
 
 local free = math.max(ceiling - others, 0)

@@ -21,7 +21,7 @@ const LEASE_ENDED: i64 = -2;
 const LATER_CALL: i64 = -3;
 
 impl RedisClient {
-    /// Sets the number of permits of a key that a gateway holds.
+    /// Sets the number of permits of a key that a gateway holds. A call with the number 0 changes nothing.
     ///
     /// # Errors
     ///

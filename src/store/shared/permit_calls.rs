@@ -81,6 +81,14 @@ impl SharedStore {
         (decision, budget.saturating_sub(elapsed))
     }
 
+    /// The number of permits of a key that other gateways hold; `None` without a reply of the store.
+    pub async fn read_other_permits(&self, connection_index: usize, key: PermitKey) -> Option<u32> {
+        let call = PermitCall::read(key, self.permit_lease.number().unwrap_or(0));
+        let reply = self.client.set_permits(connection_index, &call);
+        let reply = timeout(self.settings.budget, reply).await.ok()?;
+        reply.ok().map(|reply| reply.others)
+    }
+
     /// Makes the calls about a key that are due, one after the other, over one connection. Returns whether none failed.
     async fn make_permit_calls(&self, connection_index: usize, key: PermitKey) -> bool {
         loop {
@@ -216,7 +224,10 @@ impl LeaseKeeper {
             self.must_begin |= error == StoreError::LeaseEnded;
         }
         if tick.is_multiple_of(TICKS_PER_LOOK) {
-            for key in shared.permits.due_keys(MAX_CALLS_AT_ONCE, shared.clock.now()) {
+            for key in shared
+                .permits
+                .due_keys(MAX_CALLS_AT_ONCE, shared.clock.now())
+            {
                 shared.call_is_due(connection_index as u16, key);
             }
         }

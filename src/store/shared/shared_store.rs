@@ -378,10 +378,7 @@ impl SharedStore {
     }
 
     /// Counts a call by its outcome, and keeps its error.
-    pub(super) fn record_outcome<R>(
-        &self,
-        reply: Result<R, StoreError>,
-    ) -> Result<R, StoreError> {
+    pub(super) fn record_outcome<R>(&self, reply: Result<R, StoreError>) -> Result<R, StoreError> {
         let counter = match &reply {
             Ok(_) => &self.tally.answered_calls,
             Err(StoreError::Late) => &self.tally.late_calls,

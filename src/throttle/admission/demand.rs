@@ -11,9 +11,9 @@ use super::verdict::{RuleFinding, Verdict};
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::pressure::Pressure;
 use crate::limit::{
-    Fingerprint, Identity, IdentitySet, LimitFinding, Rule, RuleLimit, RuleRef, Scale,
+    Concurrency, Fingerprint, Identity, IdentitySet, LimitFinding, Rule, RuleLimit, RuleRef, Scale,
 };
-use crate::store::permits::PermitRequest;
+use crate::store::permits::{PermitKey, PermitRequest};
 use crate::store::{CellPlaces, LimitItem, LimitSlot, ParentNetwork};
 
 /// The keys by which a request is counted, one for each rule that applies. They depend only on the client and on the
@@ -49,6 +49,23 @@ pub(crate) struct Demand<'a> {
     pub(crate) has_reservations: bool,
     /// What the request takes of limits on open requests.
     pub(crate) permit_requests: SmallVec<[PermitRequest<'a>; 2]>,
+}
+
+/// A key whose permits gateways share, for a look at what other gateways hold.
+pub(crate) struct SharedPermitKey {
+    /// The index among the findings of limits on open requests.
+    pub(crate) index: usize,
+    pub(crate) key: PermitKey,
+    limit: Concurrency,
+    plan_factor: u32,
+    pub(crate) is_shadow: bool,
+}
+
+impl SharedPermitKey {
+    /// The finding of one more request while `open_count` requests are open at all gateways.
+    pub(crate) fn assess(&self, open_count: u32) -> LimitFinding {
+        self.limit.assess(open_count, self.plan_factor)
+    }
 }
 
 impl Admission {
@@ -163,6 +180,20 @@ impl<'a> Demand<'a> {
     pub(crate) fn shares_permits(&self) -> bool {
         let mut requests = self.permit_requests.iter();
         requests.any(|request| request.shared.is_some())
+    }
+
+    /// The keys whose permits gateways share, without networks around them.
+    pub(crate) fn shared_permit_keys(&self) -> SmallVec<[SharedPermitKey; 2]> {
+        let requests = self.permit_requests.iter().enumerate();
+        let shared = requests.filter(|(_, request)| request.shared.is_some());
+        let keys = shared.map(|(index, request)| SharedPermitKey {
+            index,
+            key: request.permit_key(),
+            limit: *request.limit,
+            plan_factor: request.plan_factor,
+            is_shadow: request.is_shadow,
+        });
+        keys.collect()
     }
 
     /// Each item with its rule.

@@ -129,7 +129,9 @@ impl Admission {
         let requests = &demand.permit_requests;
         if demand.shares_permits() {
             let view = (shared.store).permit_view(shared.connection_index, request.now);
-            return self.permits.begin_take(requests, findings, &view, request.now);
+            return self
+                .permits
+                .begin_take(requests, findings, &view, request.now);
         }
         let (is_admitted, guard) = self.permits.take(requests, findings, |has_room| has_room);
         TakeStep::Decided(PermitDecision {
@@ -173,7 +175,7 @@ impl Admission {
         };
         let parents = request.identifier.parent_networks(request.client);
         // A block, so that no borrow outlives it: the future may wait behind it.
-        let (first_step, context) = {
+        let (first_step, mut context, shared_keys) = {
             let mut keys = RequestKeys::default();
             self.find_keys(request, &mut keys);
             let mut demand = Demand::empty(&keys);
@@ -191,8 +193,19 @@ impl Admission {
             (
                 store.begin_decision(*connection_index, items, Taking::Nothing, request.now),
                 context,
+                demand.shared_permit_keys(),
             )
         };
+        for shared_key in shared_keys {
+            let key = shared_key.key;
+            let others = store.read_other_permits(*connection_index, key).await;
+            let open_count = self.permits.open_count(&key);
+            let outcome = &mut context.permit_outcome;
+            if let Some((others, keyed)) = others.zip(outcome.findings.get_mut(shared_key.index)) {
+                keyed.finding = shared_key.assess(open_count.saturating_add(others));
+                outcome.is_admitted &= shared_key.is_shadow || keyed.finding.standing.admits();
+            }
+        }
         let decision = match first_step {
             FirstStep::Decided(decision) => decision,
             FirstStep::AskStore(call) => {

@@ -150,3 +150,21 @@ fn permits_in_advance_spare_the_store() {
     drop(held);
     assert_eq!(upstream.most(), 64);
 }
+
+/// No permit is asked for where a rate is known to refuse.
+#[test]
+fn refused_requests_spare_the_store() {
+    let redis = Redis::start();
+    let upstream = OpenUpstream::start();
+    let limits = "  parallel: { key: user, concurrent: 2 }\n  \
+                  slow: { key: user, rate: 2/h, sharing: strict }\n";
+    let fleet = Fleet::start(1, upstream.address, &store(&redis.url()), limits);
+    let gateway = fleet.gateways[0].address;
+    assert_eq!([get(gateway, "u", "1"), get(gateway, "u", "1")], [200, 200]);
+    let before = redis.scripts();
+    for _ in 0..100 {
+        assert_eq!(get(gateway, "u", "1"), 429);
+    }
+    let calls = redis.scripts() - before;
+    assert!(calls < 50, "{calls} calls for 100 refusals");
+}

@@ -10,7 +10,9 @@ use tokio::time::timeout;
 
 use super::breaker::{DecidedBy, StoreStatus};
 use super::call::StoreError;
+use super::pending_call::SharedDecision;
 use super::permit_lease::LeaseStep;
+use super::shared_item::SharedItems;
 use super::shared_store::{BACKGROUND_TIMEOUT, SharedStore};
 use crate::base::clock::Nanos;
 use crate::store::permits::permit_call::{
@@ -56,6 +58,20 @@ impl SharedStore {
         self.permit_lease.record_use();
         // Gateways that died while the store was away may have had open requests for so long.
         self.decider.ledger.record_window(self.permit_lease.life());
+    }
+
+    /// The refusal of a request by limits on rates, if this gateway knows it. So no permit is asked for and returned, and a
+    /// flood of refused requests spares the store. `None` also where shadow limits count refused requests.
+    pub fn refuse_early(&self, items: &SharedItems, now: Nanos) -> Option<SharedDecision> {
+        if items.is_empty() || items.iter().any(|item| item.is_shadow) {
+            return None;
+        }
+        let decision = self.decider.peek(items, now);
+        let is_refused = !decision.is_admitted;
+        is_refused.then(|| {
+            self.count_decision(&decision, &self.tally.decided_without_call);
+            decision
+        })
     }
 
     /// Waits until the store has decided about permits, for at most [`Settings::budget`](super::Settings::budget). Returns

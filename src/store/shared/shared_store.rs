@@ -358,7 +358,7 @@ impl SharedStore {
     }
 
     /// Counts a decision in `counter`, or as decided alone if it was.
-    fn count_decision(&self, decision: &SharedDecision, counter: &AtomicU64) {
+    pub(super) fn count_decision(&self, decision: &SharedDecision, counter: &AtomicU64) {
         let counter = match decision.is_alone {
             true => &self.tally.decided_alone,
             false => counter,

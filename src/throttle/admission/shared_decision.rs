@@ -80,6 +80,18 @@ impl Admission {
         } = shared;
         let items = self.shared_items(request, demand);
         let context = self.decision_context(request, demand);
+        if demand.shares_permits()
+            && let Some(decision) = store.refuse_early(&items, request.now)
+        {
+            let mut open_findings = SmallVec::new();
+            let permits = &demand.permit_requests;
+            let is_admitted = self.permits.peek(permits, &mut open_findings);
+            let open_findings = demand.open_findings(&open_findings).collect();
+            let permit_outcome = PermitOutcome::new(open_findings, None, is_admitted);
+            (outcome.verdict, outcome.ticket) =
+                context.conclude(permit_outcome, decision, DecisionKind::Peek);
+            return None;
+        }
         // The limits on rates are decided after the permits are taken, not under their locks.
         let mut open_findings = SmallVec::new();
         let decision = match self.take_permits(shared, request, demand, &mut open_findings) {

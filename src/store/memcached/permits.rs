@@ -1,5 +1,5 @@
-//! How [`MemcachedClient`] keeps the permits that gateways share: for each key an item with the permits of each gateway's
-//! lease, which is changed by compare-and-swap, and an item for each lease, which expires with it.
+//! How [`MemcachedClient`] keeps the permits that gateways share. Each key has an item with the permits of each gateway's
+//! lease, which is changed by compare-and-swap. Each lease has an item that expires with it.
 //!
 //! A lease has an item on each server, because a server is asked about its own keys alone. Once such an item is missing,
 //! no gateway makes it again: the number of a lease is never used twice. So whoever sees that it is missing may take its

@@ -1,30 +1,22 @@
 //! The calls that the keys of shared permits leave to be made, and what their replies change. One call about a key is
 //! under way at a time.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-
-use tokio::sync::oneshot;
 
 use super::locked_shards::{ShardCounts, shard_index};
 use super::permit_call::{LeasePhase, PermitCall, PermitDecider, PermitReply, StoreView};
 use super::permit_request::{PermitKey, PermitScope, SharedTerms};
-use super::shared_key::{SharedKey, WaitEnd};
+use super::shared_key::{SharedKey, WaitEnd, Waiter};
 use super::{PermitGuard, Permits};
 use crate::base::clock::Nanos;
 
 /// What requests that waited get. It is sent without a lock, because a permit that nobody waits for any more returns.
-type Deliveries = Vec<(oneshot::Sender<WaitEnd>, WaitEnd)>;
+type Deliveries = Vec<(Waiter, WaitEnd)>;
 
 impl Permits {
     /// Makes the call about a key that is due, and marks it as under way. Requests get permits that are free here. `None`
     /// where no call is due, or another one is under way.
-    pub fn next_call(
-        self: &Arc<Self>,
-        key: PermitKey,
-        view: &StoreView,
-        now: Nanos,
-    ) -> Option<PermitCall> {
+    pub fn next_call(&self, key: PermitKey, view: &StoreView, now: Nanos) -> Option<PermitCall> {
         let mut deliveries = Deliveries::new();
         let call = {
             let counts = &mut *self.shards[shard_index(&key)].0.lock();
@@ -33,7 +25,7 @@ impl Permits {
             let open_count = open.entry(key).or_insert(0);
             shared.waiters.retain(|waiter| !waiter.sender.is_closed());
             if can_grant(view) {
-                self.grant(shared, key, open_count, &mut deliveries);
+                grant(shared, open_count, &mut deliveries);
             }
             let call = shared.needs_call(*open_count, now).then(|| {
                 let number = self.call_count.fetch_add(1, Relaxed) + 1;
@@ -49,14 +41,14 @@ impl Permits {
             }
             call
         };
-        deliver(deliveries);
+        self.deliver(key, deliveries);
         call
     }
 
     /// Records the reply to a call; `None` if it failed. Requests that it asked for get permits or are refused. Does
     /// nothing if the lease has changed since the call.
     pub fn record_reply(
-        self: &Arc<Self>,
+        &self,
         call: &PermitCall,
         reply: Option<PermitReply>,
         view: &StoreView,
@@ -73,7 +65,7 @@ impl Permits {
             let is_decided = is_current && reply.is_some() && can_grant(view);
             let open_count = open.entry(call.key).or_insert(0);
             if is_decided {
-                self.grant(shared, call.key, open_count, &mut deliveries);
+                grant(shared, open_count, &mut deliveries);
             }
             if is_current {
                 let (asked, others): (Vec<_>, Vec<_>) = shared
@@ -86,7 +78,7 @@ impl Permits {
                         true => WaitEnd::Refused,
                         false => WaitEnd::Undecided,
                     };
-                    (waiter.sender, end)
+                    (waiter, end)
                 }));
             }
             if *open_count == 0 {
@@ -96,28 +88,16 @@ impl Permits {
                 }
             }
         }
-        deliver(deliveries);
+        self.deliver(call.key, deliveries);
     }
 
-    /// Gives permits that are free here to requests that wait, the first ones first.
-    fn grant(
-        self: &Arc<Self>,
-        shared: &mut SharedKey,
-        key: PermitKey,
-        open_count: &mut u32,
-        deliveries: &mut Deliveries,
-    ) {
-        while shared.held > *open_count {
-            let counted = open_count.saturating_add(shared.others).saturating_add(1);
-            let Some(waiter) = shared
-                .waiters
-                .pop_front_if(|waiter| counted <= waiter.ceiling)
-            else {
-                return;
-            };
-            *open_count += 1;
-            let guard = PermitGuard::of_shared(self.clone(), waiter.connection_index, key);
-            deliveries.push((waiter.sender, WaitEnd::Granted { guard, counted }));
+    /// Sends requests what they get. A request that has left gets nothing, and its permit returns.
+    fn deliver(&self, key: PermitKey, deliveries: Deliveries) {
+        for (waiter, end) in deliveries {
+            let is_lost = waiter.sender.send(end).is_err();
+            if is_lost && matches!(end, WaitEnd::Granted { .. }) {
+                self.return_permit(key, false, waiter.connection_index);
+            }
         }
     }
 
@@ -256,9 +236,15 @@ fn can_grant(view: &StoreView) -> bool {
     view.decider != PermitDecider::Part && view.phase == LeasePhase::Fresh
 }
 
-fn deliver(deliveries: Deliveries) {
-    for (sender, end) in deliveries {
-        // A request that has left drops its receiver; the permit inside returns.
-        let _ = sender.send(end);
+/// Gives permits that are free here to requests that wait, the first ones first.
+fn grant(shared: &mut SharedKey, open_count: &mut u32, deliveries: &mut Deliveries) {
+    while shared.held > *open_count {
+        let counted = open_count.saturating_add(shared.others).saturating_add(1);
+        let has_room = |waiter: &mut Waiter| counted <= waiter.ceiling;
+        let Some(waiter) = shared.waiters.pop_front_if(has_room) else {
+            return;
+        };
+        *open_count += 1;
+        deliveries.push((waiter, WaitEnd::Granted { counted }));
     }
 }

@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
-use super::PermitGuard;
 use super::permit_call::{LeasePhase, PermitCall, PermitDecider, PermitReply, StoreView};
 use super::permit_request::{PermitKey, SharedTerms};
 use crate::base::clock::Nanos;
@@ -22,10 +21,10 @@ const SPARES_PER_PART: u32 = 4;
 pub const STORED_TIME: Nanos = Nanos::from_secs(3_600);
 
 /// How the wait for a permit has ended.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitEnd {
     /// A permit is out for the request. With it so many are counted of all gateways.
-    Granted { guard: PermitGuard, counted: u32 },
+    Granted { counted: u32 },
     /// All permits are out.
     Refused,
     /// The store has not decided.

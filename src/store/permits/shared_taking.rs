@@ -47,8 +47,10 @@ pub struct WaitingPermits {
     is_alone: bool,
 }
 
-/// The wait for the permit of one key.
+/// The wait for the permit of one key. A permit that it has got and that nobody takes returns when it is dropped.
 struct KeyWait {
+    permits: Arc<Permits>,
+    connection_index: u16,
     key: PermitKey,
     /// The index of the permit request.
     request_index: usize,
@@ -60,6 +62,32 @@ struct KeyWait {
     is_network: bool,
     is_shadow: bool,
     receiver: oneshot::Receiver<WaitEnd>,
+    /// What has come of it so far.
+    end: Option<WaitEnd>,
+}
+
+impl KeyWait {
+    /// Waits for the end.
+    async fn wait(&mut self) {
+        let end = (&mut self.receiver).await;
+        self.end = Some(end.unwrap_or(WaitEnd::Undecided));
+    }
+
+    /// Takes the end; undecided if it has not come. It does not come later.
+    fn take_end(&mut self) -> WaitEnd {
+        self.receiver.close();
+        let end = self.end.take().or_else(|| self.receiver.try_recv().ok());
+        end.unwrap_or(WaitEnd::Undecided)
+    }
+}
+
+impl Drop for KeyWait {
+    fn drop(&mut self) {
+        if let WaitEnd::Granted { .. } = self.take_end() {
+            self.permits
+                .return_permit(self.key, false, self.connection_index);
+        }
+    }
 }
 
 impl Permits {
@@ -106,6 +134,8 @@ impl Permits {
                         guards[index].is_shared = true;
                     }
                     SharedStep::Wait(receiver) => waits.push(KeyWait {
+                        permits: self.clone(),
+                        connection_index: view.connection_index,
                         key,
                         request_index: index,
                         terms,
@@ -118,6 +148,7 @@ impl Permits {
                         },
                         is_shadow: request.is_shadow,
                         receiver,
+                        end: None,
                     }),
                     SharedStep::Refused => {
                         refuse(finding);
@@ -191,24 +222,20 @@ impl WaitingPermits {
         budget: Duration,
         view: impl Fn() -> (StoreView, Nanos),
     ) -> PermitDecision {
-        let mut ends: SmallVec<[WaitEnd; 2]> = SmallVec::new();
-        let receivers = self.waits.iter_mut();
+        let waits = self.waits.iter_mut();
         let collecting = async {
-            for wait in receivers {
-                let end = (&mut wait.receiver).await;
-                ends.push(end.unwrap_or(WaitEnd::Undecided));
+            for wait in waits {
+                wait.wait().await;
             }
         };
         // Those that have not come by then are undecided.
         let _ = timeout(budget, collecting).await;
         let (view, now) = view();
         let mut is_admitted = true;
-        let mut ends = ends.into_iter();
         for mut wait in std::mem::take(&mut self.waits) {
-            let end = ends.next().or_else(|| wait.receiver.try_recv().ok());
             let finding = &mut findings[wait.request_index];
-            let guard = match end.unwrap_or(WaitEnd::Undecided) {
-                WaitEnd::Granted { guard, counted } => {
+            let guard = match wait.take_end() {
+                WaitEnd::Granted { counted } => {
                     let remaining = wait.quota.saturating_sub(counted);
                     finding.remaining = match wait.is_network {
                         true => finding.remaining.min(remaining),
@@ -221,7 +248,12 @@ impl WaitingPermits {
                             false => LimitStanding::Within,
                         };
                     }
-                    Some(guard)
+                    let permits = self.permits.clone();
+                    Some(PermitGuard::of_shared(
+                        permits,
+                        view.connection_index,
+                        wait.key,
+                    ))
                 }
                 WaitEnd::Refused => None,
                 WaitEnd::Undecided => {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::common::{Client, read_head};
+use crate::common::{Client, http2, read_head};
 
 /// How often the server looks whether the gateway has hung up.
 const LOOK: Duration = Duration::from_millis(2);
@@ -21,7 +21,7 @@ struct Counts {
 }
 
 /// A server at which a request of `/hold` stays open until the gateway hangs up or [`OpenUpstream::release`], and one of
-/// `/N` for `N` milliseconds.
+/// `/N` for `N` milliseconds. To `/stream` it sends a part of the response first.
 pub struct OpenUpstream {
     pub address: SocketAddr,
     counts: Arc<Mutex<Counts>>,
@@ -78,6 +78,10 @@ fn serve(stream: &TcpStream, counts: &Mutex<Counts>, releases: &AtomicUsize) {
             let open = counts.open.entry(user.clone()).or_default();
             *open += 1;
             counts.most = counts.most.max(counts.open[&user]);
+        }
+        if path == "/stream" {
+            let part = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n";
+            (&*stream).write_all(part).unwrap();
         }
         let release = releases.load(Relaxed);
         stream.set_read_timeout(Some(LOOK)).unwrap();
@@ -169,9 +173,33 @@ pub fn get(gateway: SocketAddr, user: &str, path: &str) -> u16 {
 
 /// A request that a client holds open.
 pub fn hold(gateway: SocketAddr, user: &str) -> Client {
+    open(gateway, user, "hold")
+}
+
+/// A request whose response has not been read.
+pub fn open(gateway: SocketAddr, user: &str, path: &str) -> Client {
     let mut client = Client::connect(gateway);
-    client.send(request(user, "hold"));
+    client.send(request(user, path));
     client
+}
+
+/// Two requests over one connection of HTTP/2, the second with the begin of a response. Ends when the gateway has reset
+/// both.
+pub fn held_over_http2(gateway: SocketAddr, user: &'static str) -> JoinHandle<()> {
+    thread::spawn(move || {
+        http2::run(async {
+            let mut client = http2::Client::connect(gateway).await;
+            let mut begin = |path| {
+                let request = http2::request("GET", path).header("x-user", user);
+                client.begin(request.body(()).unwrap(), true).0
+            };
+            let (held, streamed) = (begin("/hold"), begin("/stream"));
+            let streamed = streamed.await.unwrap();
+            assert_eq!(streamed.status().as_u16(), 200);
+            http2::whole(streamed).await.unwrap_err();
+            held.await.unwrap_err();
+        });
+    })
 }
 
 fn request(user: &str, path: &str) -> String {

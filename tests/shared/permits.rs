@@ -7,10 +7,10 @@ use rustix::process::Signal;
 use tollgate::base::clock::Clock;
 
 use crate::common::redis::Redis;
-use crate::common::{Client, wait_until};
+use crate::common::{Client, assert_contains, wait_until};
 use crate::fleet::Fleet;
 use crate::memcached;
-use crate::open::{Busy, OpenUpstream, get, hold};
+use crate::open::{Busy, OpenUpstream, get, held_over_http2, hold, open};
 use crate::scene::pass;
 
 /// The number of permits of a user.
@@ -89,6 +89,10 @@ fn one_after_the_other_at_all_gateways() {
     for count in 1..=PERMITS {
         held.push(hold(fleet.gateways[count % 3].address, "u"));
         wait_until("the request is open", || upstream.open("u") == count);
+        // The first gateway has none of the first two itself.
+        let key = fleet.gateways[0].ask("GET", "/v1/limits/parallel/keys/user=u", "");
+        let remaining = format!("\"remaining\":{}", PERMITS - count);
+        assert_contains(&key.text(), &[&remaining]);
     }
     for gateway in &fleet.gateways {
         let mut client = gateway.connect();
@@ -163,15 +167,23 @@ fn killed_gateways_and_stalled_stores() {
 fn a_gateway_that_is_cut_off_ends_what_it_cannot_answer_for() {
     let redis = Redis::start();
     let (upstream, fleet) = start(2, &redis.url(), ", on_store_error: closed");
-    let mut held: Vec<Client> = (0..PERMITS)
-        .map(|_| hold(fleet.gateways[0].address, "u"))
-        .collect();
+    let gateway = fleet.gateways[0].address;
+    let mut held = [hold(gateway, "u"), hold(gateway, "u")];
+    let mut streams = [(); 2].map(|()| open(gateway, "u", "stream"));
+    let over_http2 = held_over_http2(gateway, "u");
+    for stream in &mut streams {
+        assert_eq!(stream.head().unwrap().status(), 200);
+    }
     all_in_use(&upstream);
     redis.signal(Signal::STOP);
     // No byte of a response has come, so the connection ends without one.
     for client in &mut held {
         assert!(client.rest().is_empty());
     }
+    for stream in &mut streams {
+        assert_eq!(stream.rest(), b"5\r\nhello\r\n", "no last chunk");
+    }
+    over_http2.join().unwrap();
     wait_until("no request is open", || upstream.open("u") == 0);
     redis.signal(Signal::CONT);
     all_are_free(&upstream, &fleet);

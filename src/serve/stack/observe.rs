@@ -48,6 +48,9 @@ struct RecordOnDrop(Rc<RequestContext>);
 impl Drop for RecordOnDrop {
     fn drop(&mut self) {
         let context = &*self.0;
+        if context.outcome() == RequestOutcome::Gone && context.has_lost_permits() {
+            context.reason.set(Some(body::PERMITS_LOST));
+        }
         let now = context.generation.clock.now();
         let counters = context.generation.route_counters(context.route_index.get());
         counters.requests_by_outcome[context.outcome() as usize].increment(1);

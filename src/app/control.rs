@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::json;
 
 use super::error::Error;
+use super::events::new_audit_event;
 use super::gateway::Gateway;
 use super::metrics_recorder::MetricsRecorder;
 use crate::base::clock::Clock;
@@ -18,6 +19,7 @@ use crate::operator::{
 };
 use crate::policy::{Diagnostic, GrantMistake};
 use crate::record::Record;
+use crate::record::insight::AuditEntry;
 use crate::record::push;
 use crate::serve::admin::{Control, GrantOrder, ReloadOutcome};
 use crate::serve::worker::generation::RunningConfig;
@@ -119,6 +121,25 @@ impl Control for Gateway {
         Ok(revoked)
     }
 
+    fn audit(&self, entry: AuditEntry) {
+        let AuditEntry {
+            by,
+            peer,
+            action,
+            target,
+            reason,
+            result,
+        } = &entry;
+        match entry.is_done() {
+            true => tracing::info!(by, peer, action, target, reason, result, "ordered"),
+            false => tracing::warn!(by, peer, action, target, reason, result, "order refused"),
+        }
+        if let Some(recorder) = &*self.recorder.lock() {
+            let event = new_audit_event(&self.clock, entry);
+            recorder.event_queue().add(event);
+        }
+    }
+
     fn metrics(&self, format: MetricsFormat) -> String {
         self.live_metrics.read(|registry| registry.render(format))
     }
@@ -150,10 +171,6 @@ impl Control for Gateway {
 
     fn clock(&self) -> &Clock {
         &self.clock
-    }
-
-    fn token(&self) -> Option<&str> {
-        self.process_settings.admin_token.as_deref()
     }
 }
 

@@ -10,7 +10,7 @@ use siphasher::sip::SipHasher13;
 use crate::base::clock::Clock;
 use crate::limit::{CountMode, KeyLimit, Overrides, Rule, RuleLimit, ThrottleMode};
 use crate::policy::Ruleset;
-use crate::record::insight::{GatewayEvent, LimitChange};
+use crate::record::insight::{AuditEntry, GatewayEvent, LimitChange};
 use crate::route::Route;
 
 /// The largest number of changed limits in an event, which bounds its size in the record.
@@ -37,6 +37,19 @@ pub(super) fn new_event(
         event: kind.to_owned(),
         detail,
         changes,
+        audit: None,
+    }
+}
+
+/// Creates the event of an order of an operator at the current time.
+pub(super) fn new_audit_event(clock: &Clock, entry: AuditEntry) -> GatewayEvent {
+    let kind = match entry.is_done() {
+        true => "ordered",
+        false => "order_refused",
+    };
+    GatewayEvent {
+        audit: Some(entry.clone()),
+        ..new_event(clock, kind, &entry.to_string(), Vec::new())
     }
 }
 

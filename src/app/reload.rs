@@ -65,6 +65,12 @@ impl Gateway {
             let loaded = policy::load(&self.config_path).map_err(Error::Policy)?;
             let mut ruleset = loaded.ruleset;
             let config_before = self.running();
+            let operators_before = &config_before.ruleset.operators;
+            // The listener may be reached from everywhere until the next start, so it stays closed to strangers.
+            let keeps_operators = ruleset.operators.is_none() && operators_before.is_some();
+            if keeps_operators {
+                ruleset.operators.clone_from(operators_before);
+            }
             let admission = config_before.admission.with_rules(&ruleset.rules)?;
             let listeners = build_listeners(
                 &self.process_settings,
@@ -118,9 +124,13 @@ impl Gateway {
                 .loaded_fingerprint
                 .swap(loaded.fingerprint, Ordering::Relaxed)
                 == loaded.fingerprint;
+            let mut needs_restart = self.process_settings.differences(&loaded.process);
+            if keeps_operators && !needs_restart.contains(&"admin") {
+                needs_restart.push("admin");
+            }
             let report = ReloadReport {
                 warnings,
-                needs_restart: self.process_settings.differences(&loaded.process),
+                needs_restart,
                 changes: ReloadChanges::compare(
                     &config_before.loaded,
                     &running.loaded,

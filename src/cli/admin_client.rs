@@ -91,7 +91,7 @@ pub struct AdminRequest<'a> {
     pub method: &'a str,
     /// The path and the query.
     pub path: &'a str,
-    /// The body; empty for a request without one.
+    /// The body, which is JSON; empty for a request without one.
     pub body: &'a str,
 }
 
@@ -129,9 +129,13 @@ pub fn send_request(
     let token_field = token.map_or_else(String::new, |token| {
         format!("authorization: Bearer {token}\r\n")
     });
+    let type_field = match body.is_empty() {
+        true => "",
+        false => "content-type: application/json\r\n",
+    };
     let body_bytes = body.len();
     let request = format!(
-        "{method} {path} HTTP/1.0\r\nhost: {authority}\r\n{token_field}content-length: {body_bytes}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.0\r\nhost: {authority}\r\n{token_field}{type_field}content-length: {body_bytes}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes())?;
     let mut response = String::new();

@@ -18,7 +18,7 @@ pub struct Arguments {
     /// Why, for those who list the bans later.
     #[arg(long, default_value = "")]
     reason: String,
-    /// Who orders it. Default: the user of this shell.
+    /// Who orders it. Default: the user of this shell. With a token: for whom its owner orders it.
     #[arg(long)]
     by: Option<String>,
     /// Print the JSON of the gateway.
@@ -33,7 +33,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         "key": arguments.key,
         "for": arguments.duration,
         "reason": arguments.reason,
-        "by": operator_name(arguments.by.as_deref()),
+        "by": signature(arguments.by.as_deref(), &arguments.admin),
     });
     let banned = arguments
         .admin
@@ -41,6 +41,15 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     match banned {
         Ok(banned) => print_change(&banned, "banned", arguments.json),
         Err(error) => error.print(),
+    }
+}
+
+/// The name by which to sign an order: as written. Without it and without a token, which has a name, that of
+/// [`operator_name`].
+pub fn signature(written_name: Option<&str>, admin: &AdminAddress) -> Option<String> {
+    match (written_name, &admin.token_file) {
+        (None, Some(_)) => None,
+        _ => Some(operator_name(written_name)),
     }
 }
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    ban, bans, check, demo, explain, grant, grants, key, log, near, ready, revoke, run, schema, signals,
-    top, tried, unban,
+    audit, ban, bans, check, demo, explain, grant, grants, key, log, near, ready, revoke, run, schema,
+    signals, top, tried, unban,
 };
 
 /// A reverse-proxy gateway that counts before it forwards.
@@ -51,6 +51,8 @@ enum Command {
     Grants(grants::Arguments),
     /// Take a grant back before its end.
     Revoke(revoke::Arguments),
+    /// List what operators have ordered at the admin listener, and what was refused.
+    Audit(audit::Arguments),
     /// Print the JSON Schema of the gateway file or of a policy file, for editors.
     Schema(schema::Arguments),
 }
@@ -80,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Grant(arguments) => grant::run(&arguments),
         Command::Grants(arguments) => grants::run(&arguments),
         Command::Revoke(arguments) => revoke::run(&arguments),
+        Command::Audit(arguments) => audit::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
     }
 }

@@ -19,6 +19,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod admin_client;
+mod audit;
 mod ban;
 mod bans;
 mod check;

@@ -61,6 +61,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn check_ready(endpoints: &Endpoints) -> Result<String, CommandError> {
     let (address, token) = match (endpoints.probes, endpoints.admin) {
         (Some(probes), _) => (probes, None),
+        (None, Some(_)) if endpoints.operators.is_some() && endpoints.admin_token.is_none() => {
+            let message = "the file of operators' tokens has only hashes, or tokens that have expired; \
+                           add for instance `probes: 127.0.0.1:9901` to `admin`, which needs no token";
+            return Err(CommandError::failure(message));
+        }
         (None, Some(admin)) => (admin, endpoints.admin_token.as_deref()),
         (None, None) => return check_connections(&endpoints.listen),
     };

@@ -16,6 +16,7 @@
 //! | `grant_registry` | the view of grants |
 //! | `offences` | counts the refusals of limits that ban |
 //! | `settings` | where entries are kept, and what banned clients get |
+//! | `tokens` | who the operators are, and what each may do |
 //! | `error` | why an order is refused |
 //!
 //! Bounds: [`EntryGroup::max_entries`] of each group of kinds, each entry of at most 2 KiB.
@@ -34,6 +35,7 @@ mod new_api_key;
 mod offences;
 mod registry_state;
 mod settings;
+mod tokens;
 
 pub use api_key_registry::{AddedApiKey, ApiKeyRegistry, ListedApiKey};
 pub use ban_index::{ActiveBan, BanIndex};
@@ -48,6 +50,7 @@ pub use grant_registry::{GrantRegistry, ListedGrant, NewGrant};
 pub use new_api_key::NewApiKey;
 pub use registry_state::{ChangeKind, EntryChange};
 pub use settings::{BanResponse, Settings};
+pub use tokens::{OperatorToken, OperatorTokens, Right, TokenError};
 
 #[cfg(test)]
 mod tests;

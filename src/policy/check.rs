@@ -124,7 +124,7 @@ fn check_addresses(cx: &mut LoadContext, gateway: &GatewayConfig) {
     if let Some(probes) = admin.and_then(|admin| admin.probes) {
         address_check.add_address(cx, &probes.value.into(), probes.location);
     }
-    let has_token = admin.is_some_and(|admin| admin.token_file.is_some());
+    let has_token = admin.is_some_and(|admin| admin.token_file.is_some() || admin.tokens.is_some());
     if let Some(admin) = admin.and_then(|admin| admin.address) {
         address_check.add_address(cx, &admin.value.into(), admin.location);
         if !admin.value.ip().to_canonical().is_loopback() && !has_token {

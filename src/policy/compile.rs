@@ -15,7 +15,7 @@ use super::settings::{
 };
 use super::shared_limits::SharedLimits;
 use super::source::Files;
-use super::tree::{Located, SourceLocation};
+use super::tree::SourceLocation;
 use crate::route::{Route, RouteAction, RouteTable};
 use crate::store::snapshot;
 use crate::trace;
@@ -28,6 +28,7 @@ mod error_templates;
 mod expiry;
 mod files;
 mod identity;
+mod operators;
 mod overrides;
 mod push;
 mod redirect_loops;
@@ -41,15 +42,12 @@ mod ways_around;
 
 use access_lists::AccessListCompiler;
 use error_templates::ErrorPageCompiler;
-use files::read_named_secret;
+use operators::read_operators;
 use overrides::OverrideReader;
 use rules::{MAX_RULES, RuleCompiler};
 
 /// The name of the file of what operators order at run time.
 const ENTRY_FILE: &str = "orders";
-
-/// Lengths of the admin token in bytes, each an ASCII character. A shorter one could be guessed.
-const ADMIN_TOKEN_CHARS: std::ops::RangeInclusive<usize> = 16..=4096;
 
 /// Compiles the configuration. `base` is the folder of the gateway file, and names of files are relative to it. Returns
 /// `None` if there is a mistake, also one of an earlier step. All mistakes are reported to `cx`.
@@ -61,7 +59,8 @@ pub fn compile(
     PolicyFiles { policies, defaults }: &PolicyFiles,
     shared: &SharedLimits<'_>,
 ) -> Option<(ProcessSettings, Ruleset)> {
-    let process = compile_process(cx, files, base, gateway);
+    let endpoints = compile_endpoints(cx, files, base, gateway);
+    let process = compile_process(cx, files, base, gateway, &endpoints);
     let identity = identity::compile_identity(cx, files, base, gateway);
     let listeners = tls::compile_listeners(cx, files, base, gateway);
     let mut upstreams = upstreams::compile_upstreams(cx, files, base, gateway);
@@ -172,6 +171,7 @@ pub fn compile(
         granted_keys: Arc::default(),
         unrouted,
         ban_response: gateway.bans.response,
+        operators: endpoints.operators,
         identity,
         upstreams,
         listeners,
@@ -200,9 +200,9 @@ fn compile_process(
     files: &dyn Files,
     base: &Path,
     gateway: &GatewayConfig,
+    endpoints: &Endpoints,
 ) -> ProcessSettings {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let endpoints = compile_endpoints(cx, files, base, gateway);
     ProcessSettings {
         workers: gateway.workers.unwrap_or(cores),
         listen: gateway
@@ -220,7 +220,6 @@ fn compile_process(
             })
             .collect(),
         admin: endpoints.admin,
-        admin_token: endpoints.admin_token,
         probes: endpoints.probes,
         store_budget: store::store_budget(&gateway.store),
         shared: store::compile_shared_store(cx, files, base, &gateway.store),
@@ -303,8 +302,8 @@ fn compile_record(base: &Path, gateway: &GatewayConfig) -> Option<record::Settin
     })
 }
 
-/// Compiles the addresses of the gateway, and reads the file of the admin token. A token with a mistake, which is
-/// reported, is `None`.
+/// Compiles the addresses of the gateway, and reads the tokens of operators. A file with a mistake, which is reported, gives
+/// no tokens.
 pub fn compile_endpoints(
     cx: &mut LoadContext,
     files: &dyn Files,
@@ -314,38 +313,18 @@ pub fn compile_endpoints(
     let addresses = gateway.listen.iter();
     let addresses = addresses.filter_map(|listener| listener.address.as_ref());
     let admin = gateway.admin.as_ref();
-    let token_file = admin.and_then(|admin| admin.token_file.as_ref());
+    let operators = admin.and_then(|admin| read_operators(cx, files, base, admin));
+    let (operators, admin_token) = operators.unzip();
     Endpoints {
         listen: addresses.map(|address| address.value.clone()).collect(),
         admin: admin.map(|admin| {
             let address = admin.address.map(|address| address.value);
             address.unwrap_or(Endpoints::DEFAULT_ADMIN)
         }),
-        admin_token: token_file.and_then(|name| read_admin_token(cx, files, base, name)),
+        operators: operators.map(Arc::new),
+        admin_token: admin_token.flatten(),
         probes: admin
             .and_then(|admin| admin.probes)
             .map(|probes| probes.value),
     }
-}
-
-/// Reads the admin token. `None` if the file cannot be read, or has no printable ASCII of [`ADMIN_TOKEN_CHARS`]. Both
-/// are reported.
-fn read_admin_token(
-    cx: &mut LoadContext,
-    files: &dyn Files,
-    base: &Path,
-    name: &Located<String>,
-) -> Option<String> {
-    let token = read_named_secret(cx, files, base, name, "the admin token")?;
-    if ADMIN_TOKEN_CHARS.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic())
-    {
-        return Some(token);
-    }
-    let message = format!(
-        "`{}` holds no token of 16 to 4096 printable characters",
-        name.value
-    );
-    let help = "make one with `openssl rand -hex 32`";
-    cx.error(name.location, message, Some(help.into()));
-    None
 }

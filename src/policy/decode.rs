@@ -66,7 +66,7 @@ pub use limit::{
     KeyPartConfig, LimitConfig, LimitVariant, OverrideConfig, RatesConfig, ThrottleConfig,
     read_override, split_by_plan, split_with_candidates,
 };
-pub use listen::{AcmeConfig, ListenerConfig};
+pub use listen::{AcmeConfig, AdminConfig, ListenerConfig};
 pub use required::{
     RequiredIdentity, find_user_sources, requirable_sources, required_user_sources,
 };

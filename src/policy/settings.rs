@@ -12,7 +12,7 @@ use crate::identity::override_table::{OverrideCache, OverrideTable};
 use crate::limit::{AccessLists, CustomIdentity, Rule, Rules};
 use crate::net::tls::acme;
 use crate::net::{Address, Certificate, PeerNetwork, Roots};
-use crate::operator::{self, BanResponse};
+use crate::operator::{self, BanResponse, OperatorTokens};
 use crate::record::push;
 use crate::route::{
     Cors, ErrorPage, ErrorPages, HeaderStyle, PathMatching, Redirect, Route, RouteTable,
@@ -57,6 +57,8 @@ pub struct Ruleset {
     pub unrouted: UnroutedLimits,
     /// What banned clients get.
     pub ban_response: BanResponse,
+    /// The tokens of operators; `None` if they need none. Only an admin listener on a loopback address may have none.
+    pub operators: Option<Arc<OperatorTokens>>,
     /// How clients are identified.
     pub identity: identity::Settings,
     /// The upstreams, in the order of the gateway file.
@@ -143,8 +145,6 @@ pub struct ProcessSettings {
     pub listen: Vec<BindSettings>,
     /// The address of the admin listener; `None` if it is switched off.
     pub admin: Option<SocketAddr>,
-    /// The bearer token of operators. Only an admin listener on a loopback address may have none.
-    pub admin_token: Option<String>,
     /// The address where orchestrators and scrapers send requests without a token; `None` if there is none.
     pub probes: Option<SocketAddr>,
     /// Maximum memory for the counts of this gateway, in bytes.
@@ -174,9 +174,7 @@ impl ProcessSettings {
             ("listen", self.listen != other.listen),
             (
                 "admin",
-                self.admin != other.admin
-                    || self.admin_token != other.admin_token
-                    || self.probes != other.probes,
+                self.admin != other.admin || self.probes != other.probes,
             ),
             (
                 "store",
@@ -218,7 +216,9 @@ pub struct Endpoints {
     pub listen: Vec<Address>,
     /// The address for operators; `None` if it is switched off.
     pub admin: Option<SocketAddr>,
-    /// The bearer token of operators; `None` if they need none.
+    /// The tokens of operators; `None` if they need none.
+    pub operators: Option<Arc<OperatorTokens>>,
+    /// The text of a token that is valid now; `None` if operators need none, and if the files have only hashes.
     pub admin_token: Option<String>,
     /// The address for orchestrators and scrapers, who need no token; `None` if there is none.
     pub probes: Option<SocketAddr>,

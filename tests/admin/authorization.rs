@@ -67,12 +67,16 @@ fn a_token_lets_in() {
         ("POST", "/v1/reload"),
     ];
     let right = format!("authorization: Bearer {token}\r\n");
-    for (method, path) in doors {
+    for (number, (method, path)) in doors.into_iter().enumerate() {
+        // At most 20 wrong tokens of an address are checked at once.
+        let guess = match number % 2 {
+            0 => format!("{token}0"),
+            _ => token[1..].to_owned(),
+        };
         let wrong = [
             String::new(),
             "authorization: Bearer\r\n".into(),
-            format!("authorization: Bearer {token}0\r\n"),
-            format!("authorization: Bearer {}\r\n", &token[1..]),
+            format!("authorization: Bearer {guess}\r\n"),
             format!("authorization: Basic {token}\r\n"),
         ];
         for fields in wrong {

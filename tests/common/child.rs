@@ -160,7 +160,8 @@ impl Server {
         self.ask_with(method, path, "", body)
     }
 
-    /// Does the same as [`Server::ask`] with more fields, each ended by CRLF. One of them may be `host`.
+    /// Does the same as [`Server::ask`] with more fields, each ended by CRLF. One of them may be `host`. A body is JSON unless
+    /// one of them is `content-type`.
     pub fn ask_with(&self, method: &str, path: &str, fields: &str, body: &str) -> Message {
         let admin = self.admin.unwrap();
         let host = if fields.contains("host:") {
@@ -168,10 +169,15 @@ impl Server {
         } else {
             format!("host: {admin}\r\n")
         };
+        let kind = if body.is_empty() || fields.contains("content-type:") {
+            ""
+        } else {
+            "content-type: application/json\r\n"
+        };
         let length = body.len();
         let mut client = Client::connect(admin);
         client.send(format!(
-            "{method} {path} HTTP/1.1\r\n{host}{fields}content-length: {length}\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\n{host}{kind}{fields}content-length: {length}\r\n\r\n{body}"
         ));
         client.answer()
     }

@@ -24,6 +24,11 @@ fn named_files() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         (listen, "clients.pem", bytes(&two)),
         (shop, "roots.pem", bytes(&two)),
         (admin, "admin.token", bytes("0123456789abcdef")),
+        (
+            "admin: { address: 127.0.0.1:0, tokens: operators.yaml }\n",
+            "operators.yaml",
+            bytes("alice: { token: 0123456789abcdef, rights: read }\n"),
+        ),
         (push, "push.token", bytes("sesame")),
         (push, "ca.pem", bytes(&two)),
         (

@@ -79,10 +79,12 @@ section! {
 
 section! {
     /// The listeners for operators and orchestrators.
-    pub struct AdminConfig, table ADMIN_TABLE = "`admin`", "Where operators connect.";
+    pub struct AdminConfig, table ADMIN_TABLE = "`admin`", "Where operators connect.", check check_admin;
     address: LocatedField<SocketAddressField>, "Address and port. Default: 127.0.0.1:9900.", "127.0.0.1:9900";
     token_file: SecretFileNameField,
-        "The file of the token that operators must send; required unless the address is loopback.", "admin.token";
+        "The file of one token that may do everything. This or `tokens` is required unless the address is loopback.", "admin.token";
+    tokens: SecretFileNameField,
+        "The file of the tokens of several operators, each with a name and the right `read`, `support` or `admin`.", "operators.yaml";
     probes: LocatedField<SocketAddressField>,
         "Where orchestrators and scrapers ask for `/healthz`, `/readyz` and `/metrics`, without a token and for nothing else.", "0.0.0.0:9901";
 }
@@ -226,6 +228,16 @@ fn check_listener(cx: &mut LoadContext, fields: &MapFields<'_>, listener: &Liste
             "this listener speaks TLS already",
             Some(help.into()),
         );
+    }
+}
+
+/// Reports a file of one token beside one of several.
+fn check_admin(cx: &mut LoadContext, fields: &MapFields<'_>, _: &AdminConfig) {
+    if fields.has("token_file") && fields.has("tokens") {
+        let message = "`token_file` and `tokens` exclude each other";
+        let help =
+            "move the token into the other file, as `admin: { token: TOKEN, rights: admin }`";
+        cx.error(fields.location_of("token_file"), message, Some(help.into()));
     }
 }
 

@@ -1,5 +1,7 @@
-//! Events of the gateway, as notes of the record store them: a start, a stop, a reload of its policies.
-//! `app/events.rs` creates them.
+//! Events of the gateway, as notes of the record store them: a start, a stop, a reload of its policies, an order of an
+//! operator. `app/events.rs` creates them.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +10,59 @@ use serde::{Deserialize, Serialize};
 pub struct GatewayEvent {
     /// The time of the event, in seconds since 1970.
     pub at: u64,
-    /// `started`, `stopped`, `reloaded`, `reload_failed`, `banned`, `ban_lifted` or `ban_ended`.
+    /// `started`, `stopped`, `reloaded`, `reload_failed`, `banned`, `ban_lifted`, `ban_ended`, `ordered` or `order_refused`.
     pub event: String,
     /// A description for operators.
     pub detail: String,
     /// The limits that a reload changed, of which only the first 100 are stored.
     pub changes: Vec<LimitChange>,
+    /// Who ordered what; only for `ordered` and `order_refused`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditEntry>,
+}
+
+/// What an operator has ordered, or has tried to order, at the admin listener. It holds no secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// The name of the operator; empty if it is not known.
+    pub by: String,
+    /// The address that the order came from.
+    pub peer: String,
+    /// What was ordered, such as `ban`; the method and the path of a request that was refused before.
+    pub action: String,
+    /// On whom, such as `user=alice`; empty if it is about the whole gateway.
+    pub target: String,
+    /// Why, in the operator's words; may be empty.
+    pub reason: String,
+    /// `done`, or why it was not done.
+    pub result: String,
+}
+
+impl AuditEntry {
+    /// The result of an order that was carried out.
+    pub const DONE: &str = "done";
+
+    /// Whether the order was carried out.
+    pub fn is_done(&self) -> bool {
+        self.result == AuditEntry::DONE
+    }
+}
+
+/// A line for operators, without the time.
+impl fmt::Display for AuditEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by = match self.by.as_str() {
+            "" => "somebody",
+            by => by,
+        };
+        write!(f, "{by} at {}: {}", self.peer, self.action)?;
+        for (before, text) in [(" ", &self.target), (": ", &self.reason)] {
+            if !text.is_empty() {
+                write!(f, "{before}{text}")?;
+            }
+        }
+        write!(f, " ({})", self.result)
+    }
 }
 
 /// A limit that a reload changed.

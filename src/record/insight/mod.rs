@@ -31,7 +31,7 @@ mod request_sample;
 mod shadow_tally;
 pub mod top_keys;
 
-pub use gateway_event::{GatewayEvent, LimitChange};
+pub use gateway_event::{AuditEntry, GatewayEvent, LimitChange};
 pub use key_list::{KeyList, KeyLists, ListedKey, MAX_LISTED_KEYS};
 pub use key_plans::KeyPlans;
 pub use limit_key::LimitKey;

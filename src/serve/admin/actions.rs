@@ -6,7 +6,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use super::audit;
 use super::control::{ControlState, ReloadOutcome};
+use super::operator::AdminOperator;
 use super::problem::problem_response;
 use crate::serve::stack::explain;
 use crate::serve::stack::request_to_explain::RequestToExplain;
@@ -24,8 +26,8 @@ pub(super) async fn explain(State(gateway): ControlState, body: String) -> Respo
 }
 
 /// `POST /v1/reload`: 200 with the changes, 422 with the mistakes, or 500 if it fails for another reason.
-pub(super) async fn reload(State(gateway): ControlState) -> Response {
-    match gateway.reload().await {
+pub(super) async fn reload(State(gateway): ControlState, operator: AdminOperator) -> Response {
+    let response = match gateway.reload().await {
         ReloadOutcome::Done(changes) => Json(changes).into_response(),
         ReloadOutcome::Mistakes(report) => {
             let body = json!({
@@ -41,5 +43,6 @@ pub(super) async fn reload(State(gateway): ControlState) -> Response {
         ReloadOutcome::Failed(reason) => {
             problem_response(StatusCode::INTERNAL_SERVER_ERROR, &reason)
         }
-    }
+    };
+    audit::describe(response, &operator.signature(None), "reload", "", "")
 }

@@ -1,62 +1,123 @@
-//! Decides which requests the admin listener serves. If a token is set, all requests but those for `/healthz` and the
-//! dashboard's assets must carry it. If none is set, `Host` must name this machine.
+//! Decides which requests the admin listener serves. If operators have tokens, all requests but those for public paths must
+//! carry one, and `rights.rs` checks what it allows. If there are none, `Host` must name this machine.
 //!
 //! Requests that a browser sends for pages of other sites are refused, except for a link to the dashboard. Old browsers
 //! do not tell for which page they send a `GET`.
 
-use std::net::IpAddr;
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use super::audit::Refusals;
+use super::connections::Peer;
 use super::control::Control;
-use super::dashboard;
+use super::operator::{TokenGuesses, TokenRefusal, find_operator};
 use super::problem::problem_response;
-use super::token::has_token;
 
-/// Passes an authorized request on, and refuses any other with 401 or 403.
-pub async fn authorize(
-    State(gateway): State<Arc<dyn Control>>,
+/// Fields of all responses that have none of this name. No page may show the listener in a frame, and nothing of it is
+/// taken for a script or kept.
+const PROTECTIVE_FIELDS: [(HeaderName, HeaderValue); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
+    ),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    ),
+    (
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+];
+
+/// What [`authorize`] needs.
+#[derive(Clone)]
+pub(super) struct Entrance {
+    pub(super) gateway: Arc<dyn Control>,
+    /// The paths that need no token.
+    pub(super) public_paths: Arc<HashSet<&'static str>>,
+    pub(super) guesses: Arc<TokenGuesses>,
+    pub(super) refusals: Arc<Refusals>,
+}
+
+/// Passes a request on with its operator, and refuses one of nobody. All responses get [`PROTECTIVE_FIELDS`].
+pub(super) async fn authorize(
+    State(entrance): State<Entrance>,
     request: Request,
     next: Next,
 ) -> Response {
-    let headers = request.headers();
-    let path = request.uri().path();
-    let is_public = path == "/healthz" || dashboard::is_asset(path);
-    match gateway.token() {
-        Some(token) if !is_public && !has_token(headers, token) => {
-            return problem_response(
-                StatusCode::UNAUTHORIZED,
-                "send the token as `Authorization: Bearer TOKEN`",
-            );
-        }
+    let mut response = match entrance.admit(request) {
+        Ok(request) => next.run(request).await,
+        Err(response) => *response,
+    };
+    for (name, value) in PROTECTIVE_FIELDS {
+        response.headers_mut().entry(name).or_insert(value);
+    }
+    response
+}
+
+impl Entrance {
+    /// Adds its operator to a request. The error is the response.
+    fn admit(&self, mut request: Request) -> Result<Request, Box<Response>> {
+        let path = request.uri().path();
+        let is_public = self.public_paths.contains(path);
+        let headers = request.headers();
+        let needs_token = self.gateway.running().ruleset.operators.is_some();
         // Without a token the listener is on loopback. A foreign page can point a name of its own at 127.0.0.1 (DNS
         // rebinding), but then its requests carry that name.
-        None if !is_host_loopback(headers) => {
-            return problem_response(
+        if !needs_token && !is_host_loopback(headers) {
+            return Err(Box::new(problem_response(
                 StatusCode::FORBIDDEN,
                 "the Host field does not name this machine; use localhost or a loopback address",
-            );
+            )));
         }
-        _ => {}
+        let peer = request.extensions().get::<Peer>();
+        let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| *address);
+        let operator = find_operator(&*self.gateway, &self.guesses, headers, peer);
+        if let Err(TokenRefusal::Unknown | TokenRefusal::Expired) = operator {
+            let result = match operator {
+                Err(TokenRefusal::Expired) => "expired token",
+                _ => "wrong token",
+            };
+            let method = request.method().as_str();
+            self.refusals
+                .record(&*self.gateway, None, Some(peer), method, result);
+        }
+        if let Err(refusal) = &operator
+            && !is_public
+        {
+            return Err(Box::new(refusal.to_response()));
+        }
+        // A foreign page cannot read the responses, but its requests would cost work. It may link to the dashboard.
+        let is_read_only = matches!(*request.method(), Method::GET | Method::HEAD);
+        let must_refuse = match is_read_only {
+            true => path != "/" && declared_cross_site(headers) == Some(true),
+            false => is_cross_site(headers),
+        };
+        if must_refuse {
+            return Err(Box::new(problem_response(
+                StatusCode::FORBIDDEN,
+                "the admin listener refuses requests from pages of other sites",
+            )));
+        }
+        if let Ok(operator) = operator {
+            request.extensions_mut().insert(operator);
+        }
+        Ok(request)
     }
-    // A foreign page cannot read the responses, but its requests would cost work. It may link to the dashboard.
-    let is_read_only = matches!(*request.method(), Method::GET | Method::HEAD);
-    let must_refuse = match is_read_only {
-        true => path != "/" && declared_cross_site(headers) == Some(true),
-        false => is_cross_site(headers),
-    };
-    if must_refuse {
-        return problem_response(
-            StatusCode::FORBIDDEN,
-            "the admin listener refuses requests from pages of other sites",
-        );
-    }
-    next.run(request).await
 }
 
 /// Whether `Host` names `localhost` or a loopback address.

@@ -9,13 +9,12 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::audit;
 use super::control::ControlState;
+use super::operator::AdminOperator;
 use super::problem::problem_response;
-use crate::operator::{BanError, BanRegistry, ListedBan, NewBan};
+use crate::operator::{BanError, BanRegistry, BanResponse, ListedBan, NewBan};
 use crate::policy::parse_duration;
-
-/// The name of an operator who gives none.
-const UNNAMED_OPERATOR: &str = "operator";
 
 /// How long a ban lasts without `for`.
 const DEFAULT_DURATION: &str = "1h";
@@ -31,7 +30,7 @@ pub(super) struct BanOrder {
     duration: Option<String>,
     #[serde(default)]
     reason: String,
-    /// Who orders it.
+    /// Who orders it, or for whom: see [`AdminOperator::signature`].
     #[serde(default)]
     by: Option<String>,
 }
@@ -43,16 +42,27 @@ pub(super) struct LiftQuery {
     by: Option<String>,
 }
 
-/// `GET /v1/bans`: the bans that hold, and the most there can be.
+/// `GET /v1/bans`: the bans that hold, the most there can be, and what banned clients get.
 pub(super) async fn list(State(gateway): ControlState) -> Response {
-    let bans = gateway.running().bans.list();
+    let running = gateway.running();
+    let response = match running.ruleset.ban_response {
+        BanResponse::TooManyRequests => "429",
+        BanResponse::Forbidden => "403",
+        BanResponse::Silent => "none",
+    };
+    let bans = running.bans.list();
     let now = gateway.clock().wall();
     let bans: Vec<Value> = bans.iter().map(|ban| describe(ban, now)).collect();
-    Json(json!({ "bans": bans, "most": BanRegistry::MAX_BANS })).into_response()
+    let most = BanRegistry::MAX_BANS;
+    Json(json!({ "bans": bans, "most": most, "response": response })).into_response()
 }
 
 /// `POST /v1/bans`: the ban, which holds already. 400 for a mistake in the order, 409 if there are too many bans.
-pub(super) async fn order(State(gateway): ControlState, body: String) -> Response {
+pub(super) async fn order(
+    State(gateway): ControlState,
+    operator: AdminOperator,
+    body: String,
+) -> Response {
     let order: BanOrder = match serde_json::from_str(&body) {
         Ok(order) => order,
         Err(error) => return problem_response(StatusCode::BAD_REQUEST, &error.to_string()),
@@ -62,34 +72,50 @@ pub(super) async fn order(State(gateway): ControlState, body: String) -> Respons
         Ok(duration) => duration,
         Err(message) => return problem_response(StatusCode::BAD_REQUEST, &message),
     };
+    let by = operator.signature(order.by.as_deref());
+    let (key, reason) = (order.key.clone(), order.reason.clone());
     let new_ban = NewBan {
         key: order.key,
         duration,
         reason: order.reason,
-        by: order.by.unwrap_or_else(|| UNNAMED_OPERATOR.into()),
+        by: by.clone(),
     };
     let clock = gateway.clock().clone();
     let banned = tokio::task::spawn_blocking(move || gateway.ban(new_ban)).await;
-    respond(banned, clock.wall())
+    let target = target_of(&banned, &key);
+    let response = respond(banned, clock.wall());
+    audit::describe(response, &by, "ban", &target, &reason)
 }
 
 /// `DELETE /v1/bans/{key}`: the ban as it was. 400 for a text that is no key, 404 for a key that is not banned.
 pub(super) async fn lift(
     State(gateway): ControlState,
+    operator: AdminOperator,
     Path(key): Path<String>,
     Query(query): Query<LiftQuery>,
 ) -> Response {
-    let by = query.by.unwrap_or_else(|| UNNAMED_OPERATOR.into());
+    let by = operator.signature(query.by.as_deref());
     let clock = gateway.clock().clone();
+    let (written_key, signature) = (key.clone(), by.clone());
     let lifted = tokio::task::spawn_blocking(move || gateway.lift_ban(&key, &by)).await;
-    respond(lifted, clock.wall())
+    let target = target_of(&lifted, &written_key);
+    let response = respond(lifted, clock.wall());
+    audit::describe(response, &signature, "unban", &target, "")
 }
 
-/// The response to a change of a ban. The outer error is that of a thread that panicked.
-fn respond(
-    changed: Result<Result<ListedBan, BanError>, tokio::task::JoinError>,
-    now: Duration,
-) -> Response {
+/// The result of a change of a ban. The outer error is that of a thread that panicked.
+type Changed = Result<Result<ListedBan, BanError>, tokio::task::JoinError>;
+
+/// The key of a change as it may be shown. `written_key` is that of the request.
+fn target_of(changed: &Changed, written_key: &str) -> String {
+    match changed {
+        Ok(Ok(ban)) => ban.entry.key.clone(),
+        _ => audit::shown_key(written_key),
+    }
+}
+
+/// The response to a change of a ban.
+fn respond(changed: Changed, now: Duration) -> Response {
     match changed {
         Ok(Ok(ban)) => Json(describe(&ban, now)).into_response(),
         Ok(Err(error)) => problem_response(status_of(&error), &error.to_string()),

@@ -98,6 +98,7 @@ pub async fn serve(
                 let permit = connection_permits.clone().acquire_owned().await;
                 let progress = Arc::new(ConnectionProgress::default());
                 let connection = serve_connection(
+                    Peer(peer.ip()),
                     ProgressSocket {
                         stream: TokioIo::new(stream),
                         progress: progress.clone(),
@@ -131,6 +132,10 @@ pub async fn serve(
     Ok(())
 }
 
+/// The address of the client of a connection, as an extension of its requests.
+#[derive(Clone, Copy)]
+pub(super) struct Peer(pub(super) IpAddr);
+
 /// A connection, as the loop that accepts connections sees it.
 struct OpenConnection {
     /// The client's network, as [`network_of`] gives it.
@@ -141,7 +146,7 @@ struct OpenConnection {
 }
 
 /// An IPv4 address, or the /64 of an IPv6 address, because one machine usually has a whole /64.
-fn network_of(address: IpAddr) -> IpAddr {
+pub(super) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         address => address,
@@ -190,13 +195,15 @@ const SENDING: u8 = 2;
 /// Serves one connection within its bounds, and ends it soon after the sender of `is_open` is dropped. Each request but
 /// those of probes needs one of `request_permits`.
 async fn serve_connection(
+    peer: Peer,
     socket: ProgressSocket,
     router: Router,
     request_permits: Arc<Semaphore>,
     mut is_open: watch::Receiver<()>,
 ) {
     let progress = socket.progress.clone();
-    let service = service_fn(|request: hyper::Request<Incoming>| {
+    let service = service_fn(|mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         let permit = match PROBE_PATHS.contains(&request.uri().path()) {
             true => Ok(None),
             false => request_permits.clone().try_acquire_owned().map(Some),

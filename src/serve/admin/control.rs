@@ -16,6 +16,7 @@ use crate::operator::{
 };
 use crate::policy::{DiagnosticReport, GrantMistake};
 use crate::record::Record;
+use crate::record::insight::AuditEntry;
 use crate::record::push;
 use crate::serve::worker::generation::RunningConfig;
 
@@ -64,6 +65,8 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// See [`ApiKeyError`].
     fn revoke_api_key(&self, id: &str, by: &str) -> Result<ListedApiKey, ApiKeyError>;
+    /// Keeps an order of an operator in the record, and writes it to the log. Does not wait for the disk.
+    fn audit(&self, entry: AuditEntry);
     /// All metrics in this format.
     fn metrics(&self, format: MetricsFormat) -> String;
     /// Whether the process was started with traces, so that metrics may have exemplars. A reload does not change it.
@@ -80,8 +83,6 @@ pub trait Control: Send + Sync + 'static {
     fn is_ready(&self) -> bool;
     /// The clock of the gateway's requests and responses.
     fn clock(&self) -> &Clock;
-    /// The token that operators must send; `None` if none is set.
-    fn token(&self) -> Option<&str>;
 }
 
 /// A grant as an operator orders it.

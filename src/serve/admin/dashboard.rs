@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::OnceLock;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -14,9 +15,9 @@ use flate2::write::GzEncoder;
 use serde_json::Value;
 
 use super::control::{Control, ControlState};
+use super::operator::AdminOperator;
 use super::problem::problem_response;
 use super::status::{describe_limits, describe_upstreams};
-use super::token;
 use crate::http::content_coding::ContentCoding;
 
 /// The policy that allows only resources of the listener itself, and no inline scripts or styles.
@@ -44,10 +45,12 @@ macro_rules! assets {
 }
 
 /// All embedded files but the page.
-static ASSETS: [Asset; 15] = assets![
+static ASSETS: [Asset; 17] = assets![
     "api.js",
     "app.js",
     "charts.js",
+    "order_dialog.js",
+    "orders.js",
     "screens/health.js",
     "screens/keys.js",
     "screens/now.js",
@@ -68,23 +71,20 @@ static PAGE: &str = include_str!("dashboard/index.html");
 /// The text in the page that the result of [`render_tables`] replaces.
 const TABLES_PLACEHOLDER: &str = "<!-- numbers -->";
 
-/// Whether a path is that of the page or of an asset, which need no token.
-pub(super) fn is_asset(path: &str) -> bool {
-    path == "/" || ASSETS.iter().any(|asset| asset.path == path)
-}
-
 /// The paths of all assets but the page.
 pub(super) fn asset_paths() -> impl Iterator<Item = &'static str> {
     ASSETS.iter().map(|asset| asset.path)
 }
 
-/// `GET /`: the page, with tables if the request is authorized.
-pub async fn page(State(gateway): ControlState, headers: HeaderMap) -> Response {
-    let is_authorized = token::is_authorized(&*gateway, &headers);
-    let tables = if is_authorized {
-        render_tables(&*gateway)
-    } else {
-        String::new()
+/// `GET /`: the page, with tables if the request is of an operator, all of whom may read.
+pub async fn page(
+    State(gateway): ControlState,
+    operator: Option<Extension<AdminOperator>>,
+    headers: HeaderMap,
+) -> Response {
+    let tables = match operator {
+        Some(_) => render_tables(&*gateway),
+        None => String::new(),
     };
     let page = PAGE.replacen(TABLES_PLACEHOLDER, &tables, 1);
     let compressed = accepts_gzip(&headers).then(|| compress(&page));

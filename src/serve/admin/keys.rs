@@ -9,7 +9,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
+use super::audit;
 use super::control::{Control, ControlState};
+use super::operator::AdminOperator;
 use super::problem::problem_response;
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::{ClientCondition, ClientFilter, Identity, Rate, RateLimit, Rule, RuleLimit};
@@ -86,14 +88,24 @@ pub async fn describe_key(gateway: &dyn Control, key: &str) -> DescribedKey {
 ///
 /// The counts of the overflow sketch and of the networks around an address stay, because other keys share them.
 /// Permits stay too: they come back when their requests end.
-pub async fn reset_key(
+pub(super) async fn reset_key(
     State(gateway): ControlState,
+    operator: AdminOperator,
     Path((limit, key)): Path<(String, String)>,
 ) -> Response {
-    let lookup = match KeyLookup::new(&*gateway, &limit, &key) {
-        Ok(lookup) => lookup,
-        Err(response) => return *response,
+    let (response, shown_key) = match KeyLookup::new(&*gateway, &limit, &key) {
+        Ok(lookup) => {
+            let shown_key = lookup.shown_key();
+            (reset_found_key(lookup, &limit, &key).await, shown_key)
+        }
+        Err(response) => (*response, audit::shown_key(&key)),
     };
+    let target = format!("{shown_key} of {limit}");
+    audit::describe(response, &operator.signature(None), "reset", &target, "")
+}
+
+/// Resets the counts of a key that was parsed: see [`reset_key`].
+async fn reset_found_key(lookup: KeyLookup, limit: &str, key: &str) -> Response {
     let admission = &lookup.running_config.admission;
     if lookup.rules.iter().all(|rule| rule.limit.open().is_some()) {
         let detail = format!(
@@ -149,6 +161,14 @@ pub(super) async fn describe_keys(
 }
 
 impl KeyLookup {
+    /// The key as lists show it, with hashes in the place of secrets.
+    fn shown_key(&self) -> String {
+        let rule = self.rules.first();
+        rule.map_or_else(String::new, |rule| {
+            self.identifier.format_key(&self.client, &rule.key)
+        })
+    }
+
     /// The state of the key in a rule, in the window of which the largest share is used. `None` if the rule does not
     /// apply to the key.
     async fn describe_fullest_window(

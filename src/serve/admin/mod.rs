@@ -1,14 +1,17 @@
 //! The admin listener, where operators query and control a running gateway.
 //!
-//! The listener is on loopback by default. If a token is set, everything but `/healthz` and the dashboard's assets needs
-//! the token. The listener reaches the gateway only through [`Control`], and never serves requests of clients.
+//! The listener is on loopback by default. If operators have tokens, everything but `/healthz` and the dashboard's assets
+//! needs one that has the right for it. The listener reaches the gateway only through [`Control`], and never serves requests of clients.
 //!
 //! | module | content |
 //! |---|---|
 //! | `routes` | the paths and their handlers |
 //! | `control` | the interface to the gateway |
 //! | `connections` | bounds connections and open requests |
-//! | `authorization`, `token` | which requests are served; the check of the token |
+//! | `authorization`, `operator` | which requests are served, and who sent them |
+//! | `rights` | the right that a route needs |
+//! | `audit` | records what operators order |
+//! | `whoami` | what an operator may do |
 //! | `problem` | errors as problem details |
 //! | `probes` | health checks and metrics |
 //! | `status`, `keys` | the state of limits, upstreams and the process; the count of one key |
@@ -22,6 +25,7 @@
 
 mod actions;
 mod api_keys;
+mod audit;
 mod authorization;
 mod bans;
 mod connections;
@@ -29,14 +33,16 @@ mod control;
 mod dashboard;
 mod grants;
 mod keys;
+mod operator;
 mod probes;
 mod problem;
 mod prometheus;
 mod record;
+mod rights;
 mod routes;
 mod status;
-mod token;
 mod tried;
+mod whoami;
 
 pub use connections::serve;
 pub use control::{Control, GrantOrder, ReloadOutcome};

@@ -1,60 +1,90 @@
-//! The paths of the admin listener, and the handler of each. The paths of `admin.probes` are in `probes.rs`.
+//! The paths of the admin listener, with the handler of each and the right that it needs. The paths of `admin.probes` are in
+//! `probes.rs`.
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::http::StatusCode;
-use axum::routing::{delete, get, post};
+use axum::middleware::from_fn_with_state;
+use axum::{Extension, Router};
 
+use super::audit::Refusals;
+use super::authorization::{Entrance, authorize};
 use super::control::{Control, MAX_BODY_BYTES};
 use super::problem::problem_response;
+use super::rights::Method::{Delete, Get, Post};
+use super::rights::{Access, AdminRoute, public_route, route};
+use super::whoami::{ListedRoute, RouteList, whoami};
 use super::{
-    actions, api_keys, authorization, bans, dashboard, grants, keys, probes, prometheus, record, status,
-    tried,
+    actions, api_keys, bans, dashboard, grants, keys, probes, prometheus, record, status, tried,
 };
+use crate::operator::Right::{Admin, Read, Support};
 
-/// All paths of the admin listener, behind [`authorization::authorize`].
-pub fn router(gateway: Arc<dyn Control>) -> Router {
-    let assets = dashboard::asset_paths().fold(Router::new(), |router, path| {
-        router.route(path, get(dashboard::asset))
-    });
-    assets
-        .route("/", get(dashboard::page))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(probes::readiness_with_store))
-        .route("/metrics", get(probes::metrics))
-        .route("/v1/limits", get(status::limits))
-        .route(
+/// All routes. `Read` is for those that change nothing and show no secret.
+fn routes() -> Vec<AdminRoute> {
+    let mut routes = vec![
+        public_route("/", dashboard::page),
+        public_route("/healthz", || async { "ok\n" }),
+        route(Get, "/readyz", Read, probes::readiness_with_store),
+        route(Get, "/metrics", Read, probes::metrics),
+        route(Get, "/v1/whoami", Read, whoami),
+        route(Get, "/v1/limits", Read, status::limits),
+        route(Get, "/v1/limits/{limit}/keys/{key}", Read, keys::read_key),
+        route(
+            Delete,
             "/v1/limits/{limit}/keys/{key}",
-            get(keys::read_key).delete(keys::reset_key),
-        )
-        .route("/v1/near", get(record::near))
-        .route("/v1/try", get(tried::tried))
-        .route("/v1/bans", get(bans::list).post(bans::order))
-        .route("/v1/bans/{*key}", delete(bans::lift))
-        .route("/v1/grants", get(grants::list).post(grants::order))
-        .route("/v1/grants/{limit}/{*key}", delete(grants::revoke))
-        .route("/v1/keys", get(api_keys::list).post(api_keys::add))
-        .route("/v1/keys/{id}", delete(api_keys::revoke))
-        .route("/v1/upstreams", get(status::upstreams))
-        .route("/v1/explain", post(actions::explain))
-        .route("/v1/reload", post(actions::reload))
-        .route("/v1/policies", get(status::policies))
-        .route("/v1/record/series", get(record::series))
-        .route("/v1/record/range", get(record::range))
-        .route("/v1/record/top", get(record::top))
-        .route("/v1/record/samples", get(record::samples))
-        .route("/v1/record/events", get(record::events))
-        .route("/v1/record/key", get(record::key))
-        .route("/v1/record/explain", get(record::explain))
-        .route("/v1/record/live", get(record::live))
-        .route("/v1/status", get(status::status))
-        .nest("/prometheus/api/v1", prometheus::router())
+            Support,
+            keys::reset_key,
+        ),
+        route(Get, "/v1/near", Read, record::near),
+        route(Get, "/v1/try", Read, tried::tried),
+        route(Get, "/v1/bans", Read, bans::list),
+        route(Post, "/v1/bans", Support, bans::order),
+        route(Delete, "/v1/bans/{*key}", Support, bans::lift),
+        route(Get, "/v1/grants", Read, grants::list),
+        route(Post, "/v1/grants", Support, grants::order),
+        route(Delete, "/v1/grants/{limit}/{*key}", Support, grants::revoke),
+        route(Get, "/v1/keys", Read, api_keys::list),
+        route(Post, "/v1/keys", Admin, api_keys::add),
+        route(Delete, "/v1/keys/{id}", Admin, api_keys::revoke),
+        route(Get, "/v1/upstreams", Read, status::upstreams),
+        route(Post, "/v1/explain", Read, actions::explain),
+        route(Post, "/v1/reload", Admin, actions::reload),
+        route(Get, "/v1/policies", Read, status::policies),
+        route(Get, "/v1/record/series", Read, record::series),
+        route(Get, "/v1/record/range", Read, record::range),
+        route(Get, "/v1/record/top", Read, record::top),
+        route(Get, "/v1/record/samples", Read, record::samples),
+        route(Get, "/v1/record/events", Read, record::events),
+        route(Get, "/v1/record/key", Read, record::key),
+        route(Get, "/v1/record/explain", Read, record::explain),
+        route(Get, "/v1/record/live", Read, record::live),
+        route(Get, "/v1/status", Read, status::status),
+    ];
+    routes.extend(dashboard::asset_paths().map(|path| public_route(path, dashboard::asset)));
+    routes.extend(prometheus::routes());
+    routes
+}
+
+/// All paths of the admin listener, behind [`authorize`].
+pub fn router(gateway: Arc<dyn Control>) -> Router {
+    let routes = routes();
+    let public_paths = routes.iter().filter(|route| route.access == Access::Public);
+    let entrance = Entrance {
+        gateway: gateway.clone(),
+        public_paths: Arc::new(public_paths.map(|route| route.path).collect()),
+        guesses: Arc::default(),
+        refusals: Arc::default(),
+    };
+    let refusals: Arc<Refusals> = entrance.refusals.clone();
+    let list = RouteList(routes.iter().map(ListedRoute::from).collect());
+    let router = routes.into_iter().fold(Router::new(), |router, route| {
+        let path = route.path;
+        router.route(path, route.guarded(gateway.clone(), refusals.clone()))
+    });
+    router
         .fallback(|| async { problem_response(StatusCode::NOT_FOUND, "no such path") })
         .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .layer(axum::middleware::from_fn_with_state(
-            gateway.clone(),
-            authorization::authorize,
-        ))
+        .layer(Extension(list))
+        .layer(from_fn_with_state(entrance, authorize))
         .with_state(gateway)
 }

@@ -2,12 +2,9 @@
 //! clients show it.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use axum::routing::get;
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
@@ -16,23 +13,37 @@ use super::reader::RecordReader;
 use super::response::{ApiError, ApiResult, Truncated, success};
 use super::samples::RecordSamples;
 use super::{metadata, times, write};
+use crate::operator::Right::Read;
 use crate::record::promql;
 use crate::record::promql::StepTimes;
 use crate::record::promql::labels::{Labels, is_label_name};
 use crate::serve::admin::control::{Control, ControlState};
+use crate::serve::admin::rights::Method::{Get, Post};
+use crate::serve::admin::rights::{AdminRoute, route};
 
-/// The paths below `/prometheus/api/v1`.
-pub fn router() -> Router<Arc<dyn Control>> {
-    Router::new()
-        .route("/query", get(query).post(query))
-        .route("/query_range", get(query_range).post(query_range))
-        .route("/labels", get(labels).post(labels))
-        .route("/label/{name}/values", get(label_values))
-        .route("/series", get(series).post(series))
-        .route("/metadata", get(metadata::metadata))
-        .route("/status/buildinfo", get(build_info))
-        .route("/query_exemplars", get(exemplars).post(exemplars))
-        .route("/rules", get(rules))
+/// The routes. Clients send long queries by `POST`, which changes nothing either.
+pub(in crate::serve::admin) fn routes() -> Vec<AdminRoute> {
+    vec![
+        route(Get, "/prometheus/api/v1/query", Read, query),
+        route(Post, "/prometheus/api/v1/query", Read, query),
+        route(Get, "/prometheus/api/v1/query_range", Read, query_range),
+        route(Post, "/prometheus/api/v1/query_range", Read, query_range),
+        route(Get, "/prometheus/api/v1/labels", Read, labels),
+        route(Post, "/prometheus/api/v1/labels", Read, labels),
+        route(
+            Get,
+            "/prometheus/api/v1/label/{name}/values",
+            Read,
+            label_values,
+        ),
+        route(Get, "/prometheus/api/v1/series", Read, series),
+        route(Post, "/prometheus/api/v1/series", Read, series),
+        route(Get, "/prometheus/api/v1/metadata", Read, metadata::metadata),
+        route(Get, "/prometheus/api/v1/status/buildinfo", Read, build_info),
+        route(Get, "/prometheus/api/v1/query_exemplars", Read, exemplars),
+        route(Post, "/prometheus/api/v1/query_exemplars", Read, exemplars),
+        route(Get, "/prometheus/api/v1/rules", Read, rules),
+    ]
 }
 
 /// The current time, in milliseconds since 1970.

@@ -21,4 +21,4 @@ mod samples;
 mod times;
 mod write;
 
-pub use endpoints::router;
+pub(super) use endpoints::routes;

@@ -165,7 +165,12 @@ impl Evidence {
             counts_before: count_span(record, &recorded_series, span_before)?,
             lists,
             lists_before: read_lists(record, None, covered_before, now, &ListKind::ALL)?,
-            events: find_events(record, (from.saturating_sub(MAX_CHANGE_AGE_SECONDS), to))?,
+            // What operators' orders changed is an event of its own.
+            events: find_events(
+                record,
+                (from.saturating_sub(MAX_CHANGE_AGE_SECONDS), to),
+                Some(false),
+            )?,
         })
     }
 

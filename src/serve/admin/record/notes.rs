@@ -61,7 +61,7 @@ const MAX_CURVE_STEPS: u64 = 200;
 const MAX_CURVE_SPAN_SECONDS: u64 = 7 * DAY_SECONDS;
 
 /// The parameters that queries of notes share: a span and filters. `of` chooses the list of keys, and `most` is the
-/// maximum number of results. Each query ignores the parameters that it has no use for.
+/// maximum number of results. `audit` chooses the events of operators' orders, or all others. Each query ignores the parameters that it has no use for.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NotesParameters {
@@ -74,6 +74,7 @@ pub struct NotesParameters {
     key: Option<String>,
     route: Option<String>,
     outcome: Option<String>,
+    audit: Option<bool>,
     most: Option<usize>,
 }
 
@@ -372,22 +373,29 @@ pub async fn events(State(gateway): ControlState, query: NotesQuery) -> Response
         Err(response) => return *response,
     };
     respond_with_query(&*gateway, move |record| {
-        let mut events = find_events(record, span)?;
+        let mut events = find_events(record, span, parameters.audit)?;
         events.truncate(parameters.most.unwrap_or(DEFAULT_EVENTS));
         Ok(json!({ "events": events }))
     })
     .await
 }
 
-/// Starts, reloads and other events of the gateway, latest first, at most [`MAX_NOTES`].
+/// Starts, reloads and other events of the gateway, latest first, at most [`MAX_NOTES`]. Of operators' orders only, or all
+/// others, if `audit` says so.
 ///
 /// # Errors
 ///
 /// The record cannot be read.
-pub(super) fn find_events(record: &Record, span: (u64, u64)) -> io::Result<Vec<GatewayEvent>> {
+pub(super) fn find_events(
+    record: &Record,
+    span: (u64, u64),
+    audit: Option<bool>,
+) -> io::Result<Vec<GatewayEvent>> {
     let mut events = Vec::new();
     for_each_note(record, Topic::Event, span, |event: GatewayEvent| {
-        events.push(event);
+        if audit.is_none_or(|audit| audit == event.audit.is_some()) {
+            events.push(event);
+        }
         match events.len() < MAX_NOTES {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),

@@ -1,5 +1,5 @@
 // Requests to the admin listener: JSON, ranges of series that grow at their end, and the stream of seconds. Also the
-// arithmetic on ranges. Only paths beside the page are requested, and nothing is changed on the gateway.
+// arithmetic on ranges. Only paths beside the page are requested, and only `send` changes something on the gateway.
 
 const TOKEN = 'tollgate-token';
 let askForToken = () => {};
@@ -21,16 +21,21 @@ function headers() {
 /** An error whose text is shown in place of the data. */
 const statusError = (text) => Object.assign(new Error(text), { status: true });
 
-async function fetchPath(path, signal) {
+async function fetchPath(path, signal, options = {}) {
   let response;
+  const token = sessionStorage.getItem(TOKEN);
   try {
-    response = await fetch(path, { headers: headers(), signal, cache: 'no-store' });
+    response = await fetch(path, { signal, cache: 'no-store', ...options, headers: { ...headers(), ...options.headers } });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw statusError('the gateway does not response; is it running?');
   }
   if (response.ok) return response;
-  if (response.status === 401) askForToken();
+  if (response.status === 401) {
+    // A wrong token is not sent again and again, because the gateway bounds guesses.
+    if (token && token === sessionStorage.getItem(TOKEN)) storeToken('');
+    askForToken();
+  }
   let body = {};
   try {
     body = await response.json();
@@ -49,6 +54,14 @@ export async function get(path, parameters = {}, signal = undefined) {
   }
   const text = query.toString();
   const response = await fetchPath(`v1/${path}${text ? `?${text}` : ''}`, signal);
+  return response.json();
+}
+
+/** Sends an order below `v1/`, and returns the JSON of the response. */
+export async function send(method, path, body = undefined) {
+  const options = { method };
+  if (body) Object.assign(options, { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } });
+  const response = await fetchPath(`v1/${path}`, undefined, options);
   return response.json();
 }
 
@@ -236,7 +249,7 @@ const same = (span) => (span.live ? span.name || span.from : `${span.from}-${spa
 
 /** Returns a function that reads the events of a span, such as reloads and starts. */
 export function eventReader() {
-  const read = cached(10, async (span, signal) => (await get('record/events', { from: span.from, to: span.to }, signal)).events);
+  const read = cached(10, async (span, signal) => (await get('record/events', { from: span.from, to: span.to, audit: false }, signal)).events);
   return (span, signal) => read(same(span), span, signal);
 }
 

@@ -3,6 +3,7 @@
 
 import { Live, get, storeToken, onTokenNeeded } from './api.js';
 import { recolour } from './charts.js';
+import { learnRights } from './order_dialog.js';
 import * as state from './state.js';
 import { between, h, inUtc, formatDuration, put, setText, setUtc } from './ui.js';
 import * as now from './screens/now.js';
@@ -216,9 +217,10 @@ function token() {
 
 async function name() {
   try {
-    const status = await get('status');
+    const [status, operator] = await Promise.all([get('status'), learnRights()]);
     state.setLatestSecond(status.now - 1);
-    setText(byId('gateway'), `${status.gateway} · ${status.version}`);
+    const who = operator.name ? ` · ${operator.name} (${operator.rights})` : '';
+    setText(byId('gateway'), `${status.gateway} · ${status.version}${who}`);
   } catch {
     // The screens show the error.
   }
@@ -251,6 +253,7 @@ byId('top').parentElement.querySelector('.skip').onclick = (event) => {
 build();
 name();
 addEventListener('hashchange', show);
+addEventListener('ordered', show);
 addEventListener('keydown', pressed);
 document.addEventListener('visibilitychange', () => {
   listen();

@@ -1,10 +1,12 @@
 // The screen Keys: the keys that were refused or counted most, those that are near a limit or would have been refused by it,
-// and the state of one key in its limits.
+// and the state of one key in its limits. Operators who may ban clients, lift bans and reset counts here.
 
 import { get, fetchLimits } from '../api.js';
 import { Chart } from '../charts.js';
+import { orderButton, orderColumn } from '../order_dialog.js';
+import { ban, reset, setBanResponse, unban } from '../orders.js';
 import { go, link, param } from '../state.js';
-import { bar, between, column, count, empty, h, formatDuration, panel, put, share, short, table } from '../ui.js';
+import { bar, between, column, count, empty, h, formatDuration, panel, put, setText, share, short, table } from '../ui.js';
 import { sampleColumns, windowed } from './throttles.js';
 
 export const identity = ['key', 'focus'];
@@ -31,18 +33,20 @@ export function open() {
 /** The bans that hold, those that were hit most first. */
 function bans() {
   const most = 100;
-  const root = panel('bans', 'Bans');
+  const root = panel('bans', 'Bans', orderButton(ban, {}, 'Ban a client …'));
   const rows = table('Bans', [
     column.key,
     { name: 'left', title: 'Ends in', n: true, cell: (row) => formatDuration(row.left) },
     { name: 'hits', title: 'Refused', n: true, hint: 'by this gateway, since its start', cell: (row) => count(row.hits) },
     { name: 'by', title: 'By', cell: (row) => row.by },
     { name: 'reason', title: 'Reason', wide: true, cell: (row) => row.reason },
+    orderColumn((row) => orderButton(unban, { key: row.key })),
   ], { key: (row) => row.key });
   const none = empty('Nobody is banned. `tollgate ban KEY --for 1h` keeps a client out.');
   root.body.append(rows.root, none);
   const load = async (span, signal) => {
     const found = await get('bans', {}, signal);
+    setBanResponse(found.response);
     const shown = [...found.bans].sort((a, b) => b.hits - a.hits).slice(0, most);
     rows.set(shown, none);
     root.note(found.bans.length > most ? `${count(most)} of ${count(found.bans.length)}` : '');
@@ -66,6 +70,7 @@ function list() {
     { name: 'count', title: 'Requests', n: true, cell: (row) => count(row.count) },
     { name: 'share', title: 'Share', n: true, cell: (row) => bar(row.share, of.value === 'asked' ? 'admitted' : 'refused') },
     column.limit,
+    orderColumn((row) => (row.rest || !row.key ? [] : orderButton(ban, { key: row.key }))),
   ], { key: (row) => `${row.limit} ${row.key}`, href: (row) => (row.rest ? null : link('keys', { key: row.key })) });
   const none = empty('Nobody in this span. Look at a longer one, or at what was asked instead of what was refused.');
   all.body.append(rows.root, none);
@@ -168,6 +173,7 @@ function one(key) {
     { name: 'reset', title: 'Resets in', n: true, cell: (row) => row.next_window ?? (row.remaining > 0 && !row.next_unit_in ? '–' : formatDuration(row.next_unit_in)) },
     column.promise,
     column.at,
+    orderColumn((row) => (row.concurrent === undefined ? orderButton(reset, { limit: row.limit, key }) : [])),
   ], { key: (row) => `${row.limit} ${row.window}` });
   const noLimits = empty('No limit counts by this key.');
   stands.body.append(rows.root, noLimits);
@@ -189,9 +195,19 @@ function one(key) {
     curve.note(`at least ${count(sum(found.asked))} asked, ${count(sum(found.refused))} refused, by ${formatDuration(found.step)}`);
     stands.note('');
   }
-  const name = h('p', { class: 'verdict' }, h('span', { class: 'key', id: 'key-name' }, key));
+  const bannedBy = h('span');
+  const banned = h('span', { id: 'key-ban', hidden: true }, bannedBy, ' ', orderButton(unban, { key }, 'Lift the ban'));
+  const name = h('p', { class: 'verdict' }, h('span', { class: 'key', id: 'key-name' }, key), banned, orderButton(ban, { key }));
   stands.body.prepend(name);
-  const jobs = [stands.job(2, load)];
+  /** Says whether the key itself is banned. */
+  async function loadBan(_, signal) {
+    const all = await get('bans', {}, signal);
+    setBanResponse(all.response);
+    const found = all.bans.find((one_) => one_.key === key);
+    banned.hidden = !found;
+    if (found) setText(bannedBy, `banned by ${found.by}, ends in ${formatDuration(found.left)}`);
+  }
+  const jobs = [stands.job(2, load), stands.job(5, loadBan)];
   const back = h('a', { href: link('keys', { key: null }), class: 'back' }, '‹ all keys');
   return { title: 'Key', parts: [back, asked.root, stands.root, curve.root, tries.root], charts: [chart], jobs };
 }

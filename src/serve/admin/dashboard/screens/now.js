@@ -2,6 +2,8 @@
 
 import { Range, earlierRange, get, eventReader, cached, line, percentile, findSeries, quantiles, rates, recentMean, runAround, runs, sumSeries, fetchLimits } from '../api.js';
 import { Chart } from '../charts.js';
+import { orderButton, orderColumn } from '../order_dialog.js';
+import { ban } from '../orders.js';
 import { explainLink, link, now, shift } from '../state.js';
 import { bar, between, shortPath, column, count, empty, h, keyText, formatDuration, panel, put, rate, setText, share, short, spark, table, formatSeconds } from '../ui.js';
 
@@ -114,6 +116,7 @@ export function open() {
     column.refused,
     { name: 'share', title: 'Share', n: true, cell: (row) => bar(row.share) },
     { ...column.limit, wide: true },
+    orderColumn((row) => (row.key ? orderButton(ban, { key: row.key }) : [])),
   ], { key: (row) => `${row.limit} ${row.key}`, href: (row) => link('keys', { key: row.key }) });
   const nobody = empty('Nobody was refused in this span. Once a limit refuses, the keys it refused stand here.');
   who.body.append(people.root, nobody);

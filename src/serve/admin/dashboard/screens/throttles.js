@@ -162,7 +162,7 @@ function explain(from, to) {
     rows.set(answer.samples, none);
   }
   async function draw(_, signal) {
-    const [range, ups, told_] = await Promise.all([decisions.read(around, chart.bucketCount(), signal), answers.read(around, chart.bucketCount(), signal), get('record/events', { from: around.from, to: around.to }, signal)]);
+    const [range, ups, told_] = await Promise.all([decisions.read(around, chart.bucketCount(), signal), answers.read(around, chart.bucketCount(), signal), get('record/events', { from: around.from, to: around.to, audit: false }, signal)]);
     const lines = byLimit(range, 4);
     const up = sumSeries(ups);
     if (up && ups.step === range.step) lines.push(line(ups, up, 'upstream', '429 by the upstream', { colour: 'shed', dash: [2, 3] }));

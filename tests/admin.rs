@@ -3,11 +3,17 @@
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "admin/attacks.rs"]
+mod attacks;
 #[path = "admin/authorization.rs"]
 mod authorization;
 mod common;
+#[path = "admin/forms.rs"]
+mod forms;
 #[path = "admin/keys.rs"]
 mod keys;
+#[path = "admin/rights.rs"]
+mod rights;
 
 use std::collections::BTreeMap;
 

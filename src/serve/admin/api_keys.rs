@@ -10,13 +10,12 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::audit;
 use super::control::ControlState;
+use super::operator::AdminOperator;
 use super::problem::problem_response;
 use crate::operator::{ApiKeyError, ApiKeyRegistry, ListedApiKey, NewApiKey};
 use crate::policy::parse_duration;
-
-/// The name of an operator who gives none.
-const UNNAMED_OPERATOR: &str = "operator";
 
 /// A key that an operator adds.
 #[derive(Deserialize)]
@@ -34,7 +33,7 @@ pub(super) struct KeyOrder {
     /// What it is for.
     #[serde(default)]
     name: String,
-    /// Who adds it.
+    /// Who adds it, or for whom: see [`AdminOperator::signature`].
     #[serde(default)]
     by: Option<String>,
 }
@@ -68,7 +67,11 @@ pub(super) async fn list(State(gateway): ControlState, Query(query): Query<ListQ
 
 /// `POST /v1/keys`: the key, which holds already. 400 for a mistake in the order; 409 if the gateway file accepts no keys
 /// at run time, or if there are too many.
-pub(super) async fn add(State(gateway): ControlState, body: String) -> Response {
+pub(super) async fn add(
+    State(gateway): ControlState,
+    operator: AdminOperator,
+    body: String,
+) -> Response {
     let order: KeyOrder = match serde_json::from_str(&body) {
         Ok(order) => order,
         Err(error) => return problem_response(StatusCode::BAD_REQUEST, &error.to_string()),
@@ -78,17 +81,23 @@ pub(super) async fn add(State(gateway): ControlState, body: String) -> Response 
         Ok(duration) => duration,
         Err(message) => return problem_response(StatusCode::BAD_REQUEST, &message),
     };
+    let by = operator.signature(order.by.as_deref());
+    let purpose = order.name.clone();
     let new_key = NewApiKey {
         user: order.user,
         plan: order.plan,
         identities: order.set,
         duration,
         name: order.name,
-        by: order.by.unwrap_or_else(|| UNNAMED_OPERATOR.into()),
+        by: by.clone(),
     };
     let clock = gateway.clock().clone();
     let added = tokio::task::spawn_blocking(move || gateway.add_api_key(new_key)).await;
-    respond(added.map(|added| {
+    let target = match &added {
+        Ok(Ok(added)) => target_of(&added.listed),
+        _ => String::new(),
+    };
+    let response = respond(added.map(|added| {
         added.map(|added| {
             let mut description = describe(&added.listed, clock.wall());
             if let Value::Object(members) = &mut description {
@@ -96,19 +105,32 @@ pub(super) async fn add(State(gateway): ControlState, body: String) -> Response 
             }
             description
         })
-    }))
+    }));
+    audit::describe(response, &by, "key add", &target, &purpose)
 }
 
 /// `DELETE /v1/keys/{id}`: the key as it was, without the key itself. 404 if none that holds has this id.
 pub(super) async fn revoke(
     State(gateway): ControlState,
+    operator: AdminOperator,
     Path(id): Path<String>,
     Query(query): Query<RevokeQuery>,
 ) -> Response {
-    let by = query.by.unwrap_or_else(|| UNNAMED_OPERATOR.into());
+    let by = operator.signature(query.by.as_deref());
     let clock = gateway.clock().clone();
+    let signature = by.clone();
     let revoked = tokio::task::spawn_blocking(move || gateway.revoke_api_key(&id, &by)).await;
-    respond(revoked.map(|revoked| revoked.map(|key| describe(&key, clock.wall()))))
+    let target = match &revoked {
+        Ok(Ok(listed)) => target_of(listed),
+        _ => String::new(),
+    };
+    let response = respond(revoked.map(|revoked| revoked.map(|key| describe(&key, clock.wall()))));
+    audit::describe(response, &signature, "key revoke", &target, "")
+}
+
+/// The id and the user of a key, which are no secrets.
+fn target_of(key: &ListedApiKey) -> String {
+    format!("{} user={}", key.entry.key, key.terms.user)
 }
 
 /// The response to a change of a key, which no cache may keep. The outer error is that of a thread that panicked.

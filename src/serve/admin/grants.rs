@@ -9,7 +9,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::audit;
 use super::control::{ControlState, GrantOrder};
+use super::operator::AdminOperator;
 use super::problem::problem_response;
 use crate::identity::Identifier;
 use crate::limit::{Grant, Rate, Rule, RuleLimit};
@@ -17,8 +19,6 @@ use crate::operator::{GrantOrderError, GrantRegistry, ListedGrant};
 use crate::policy::{GrantMistake, parse_duration};
 use crate::serve::worker::generation::RunningConfig;
 
-/// The name of an operator who gives none.
-const UNNAMED_OPERATOR: &str = "operator";
 /// The largest factor of a grant.
 const MAX_TIMES: u32 = 1_000_000;
 
@@ -37,7 +37,7 @@ pub(super) struct OrderBody {
     duration: Option<String>,
     #[serde(default)]
     reason: String,
-    /// Who orders it.
+    /// Who orders it, or for whom: see [`AdminOperator::signature`].
     #[serde(default)]
     by: Option<String>,
 }
@@ -64,35 +64,47 @@ pub(super) async fn list(State(gateway): ControlState) -> Response {
 
 /// `POST /v1/grants`: the grant, which holds already. 400 for a mistake in the order, 404 for an unknown limit, 409 if there
 /// are too many grants.
-pub(super) async fn order(State(gateway): ControlState, body: String) -> Response {
+pub(super) async fn order(
+    State(gateway): ControlState,
+    operator: AdminOperator,
+    body: String,
+) -> Response {
     let body: OrderBody = match serde_json::from_str(&body) {
         Ok(body) => body,
         Err(error) => return problem_response(StatusCode::BAD_REQUEST, &error.to_string()),
     };
-    let order = match read_order(body) {
+    let by = operator.signature(body.by.as_deref());
+    let (limit, key, reason) = (body.limit.clone(), body.key.clone(), body.reason.clone());
+    let order = match read_order(body, by.clone()) {
         Ok(order) => order,
         Err(message) => return problem_response(StatusCode::BAD_REQUEST, &message),
     };
     let of_task = gateway.clone();
     let granted = tokio::task::spawn_blocking(move || of_task.grant(order)).await;
-    respond(granted, &gateway.running(), gateway.clock().wall())
+    let target = target_of(&granted, &limit, &key);
+    let response = respond(granted, &gateway.running(), gateway.clock().wall());
+    audit::describe(response, &by, "grant", &target, &reason)
 }
 
 /// `DELETE /v1/grants/{limit}/{key}`: the grant as it was. 404 if there is none.
 pub(super) async fn revoke(
     State(gateway): ControlState,
+    operator: AdminOperator,
     Path((limit, key)): Path<(String, String)>,
     Query(query): Query<RevokeQuery>,
 ) -> Response {
-    let by = query.by.unwrap_or_else(|| UNNAMED_OPERATOR.into());
+    let by = operator.signature(query.by.as_deref());
+    let (written_limit, written_key, signature) = (limit.clone(), key.clone(), by.clone());
     let of_task = gateway.clone();
     let revoked =
         tokio::task::spawn_blocking(move || of_task.revoke_grant(&limit, &key, &by)).await;
-    respond(revoked, &gateway.running(), gateway.clock().wall())
+    let target = target_of(&revoked, &written_limit, &written_key);
+    let response = respond(revoked, &gateway.running(), gateway.clock().wall());
+    audit::describe(response, &signature, "revoke", &target, "")
 }
 
-/// Reads an order. The error is for its operator.
-fn read_order(body: OrderBody) -> Result<GrantOrder, String> {
+/// Reads an order that `by` has signed. The error is for its operator.
+fn read_order(body: OrderBody, by: String) -> Result<GrantOrder, String> {
     let grant = match (&body.times, &body.add) {
         (Some(times), None) => Grant {
             times: read_number("times", times, 2, MAX_TIMES)?,
@@ -119,7 +131,7 @@ fn read_order(body: OrderBody) -> Result<GrantOrder, String> {
         grant,
         duration: parse_duration(duration)?,
         reason: body.reason,
-        by: body.by.unwrap_or_else(|| UNNAMED_OPERATOR.into()),
+        by,
     })
 }
 
@@ -132,9 +144,20 @@ fn read_number(name: &str, value: &Value, least: u32, most: u32) -> Result<u32, 
     })
 }
 
-/// The response to a change of a grant. The outer error is that of a thread that panicked.
+/// The result of a change of a grant. The outer error is that of a thread that panicked.
+type Changed = Result<Result<ListedGrant, GrantMistake>, tokio::task::JoinError>;
+
+/// The limit and the key of a change as they may be shown. `limit` and `key` are those of the request.
+fn target_of(changed: &Changed, limit: &str, key: &str) -> String {
+    match changed {
+        Ok(Ok(grant)) => format!("{} {}", grant.terms.limit, grant.entry.key),
+        _ => format!("{limit} {}", audit::shown_key(key)),
+    }
+}
+
+/// The response to a change of a grant.
 fn respond(
-    changed: Result<Result<ListedGrant, GrantMistake>, tokio::task::JoinError>,
+    changed: Changed,
     running: &RunningConfig,
     wall: Duration,
 ) -> Response {
@@ -231,7 +254,7 @@ mod tests {
         let check = |fields: &str, expected: &str| {
             let body = format!(r#"{{"limit": "a", "key": "user=b"{fields}}}"#);
             let body: OrderBody = serde_json::from_str(&body).unwrap();
-            let message = read_order(body).err().unwrap_or_default();
+            let message = read_order(body, String::new()).err().unwrap_or_default();
             assert!(message.contains(expected), "{fields}: {message}");
         };
         check(r#", "times": 10, "for": "1d""#, "");

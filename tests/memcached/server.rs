@@ -101,6 +101,7 @@ impl Server {
     }
 
     /// Puts an item there.
+    #[allow(dead_code)] // By the tests of bans.
     pub fn set(&self, key: &str, text: &str) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let length = text.len();

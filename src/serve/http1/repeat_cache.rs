@@ -11,7 +11,7 @@
 //! | its route | the head, the generation | another head, a reload | 2, 4 |
 //! | the client's identities ([`RouteDecision`]), unless they depend on a body, the query, an unchecked credential or a key with an end | the fields, the route, the generation, and the head if one is a part of the path | another route, a reload, a ban by another custom identity, a change of API keys at run time | 3, 4, 12 |
 //! | the keys of its limits and their places in the store ([`PreparedDecision`]) | as the identities | as the identities | 3, 4 |
-//! | that its address is banned ([`BannedAddress`]) | the fields, the generation | any change of bans, the end of the ban, a reload | 9 |
+//! | that its address is banned, with the response ([`BannedAddress`]) | the fields, the generation | any change of bans, another number of seconds to wait, a reload | 9, 10 |
 //! | the ban of its client ([`RouteDecision`]) | as the identities | any change of bans, the end of the ban | 9, 10 |
 //! | a refusal that still stands ([`PreparedDecision`]) | as the identities | a change of a bucket that it read, or the time at which a unit comes back | 5, 6 |
 //! | the response to that refusal | as the identities | another verdict, or another number of seconds to wait | 5, 7 |
@@ -46,6 +46,7 @@ use crate::http::http1::FramingFields;
 use crate::identity::ClientIdentity;
 use crate::limit::{IdentitySet, LimitStanding};
 use crate::operator::ActiveBan;
+use crate::serve::stack::ban_refusal::BanRefusal;
 use crate::serve::stack::request_outcome::RequestOutcome;
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{PreparedDecision, Verdict};
@@ -135,7 +136,9 @@ pub(crate) struct BannedAddress {
     /// The version of the bans.
     pub(crate) version: u64,
     pub(crate) client: Rc<ClientIdentity>,
-    pub(crate) ban: Arc<ActiveBan>,
+    pub(crate) refusal: BanRefusal,
+    /// From when on the response must name another number of seconds to wait, or the ban has ended.
+    pub(crate) valid_until: Nanos,
 }
 
 /// The response to a refusal that stands.
@@ -284,21 +287,21 @@ impl RepeatedFields {
         }
     }
 
-    /// The client and the ban of requests with these fields; `None` if `generation` did not find a ban that holds at `now`
-    /// among the bans of this version.
+    /// The client of requests with these fields and its refusal, which is the same at `now`. `None` if `generation` did not
+    /// find a ban that holds among the bans of this version.
     pub(crate) fn banned_address(
         &self,
         generation: &Rc<Generation>,
         version: u64,
         now: Nanos,
-    ) -> Option<(Rc<ClientIdentity>, Arc<ActiveBan>)> {
+    ) -> Option<(Rc<ClientIdentity>, BanRefusal)> {
         let banned_address = self.banned_address.borrow();
         let banned = banned_address.as_ref().filter(|banned| {
             banned.version == version
-                && now < banned.ban.until
+                && now < banned.valid_until
                 && std::ptr::eq(banned.generation.as_ptr(), Rc::as_ptr(generation))
         })?;
-        Some((banned.client.clone(), banned.ban.clone()))
+        Some((banned.client.clone(), banned.refusal.clone()))
     }
 
     /// Remembers the banned address of requests with these fields.

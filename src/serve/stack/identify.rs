@@ -4,7 +4,7 @@
 //! It reads ahead in a body only where a limit depends on something that the body may hold. The only limits that it
 //! consults are those by ip, before a credential is verified.
 
-use std::future::ready;
+use std::future::{Ready, ready};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -17,7 +17,7 @@ use super::body_needs::{
 };
 use super::credential_in_body;
 use super::objection::{bound_body_size, find_request_objection};
-use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
+use super::refusal::{BoxedOutcome, RareOutcome, Refusal, RefusalCause};
 use super::request_context::RequestContext;
 use super::reserved_units;
 use super::screening;
@@ -67,7 +67,7 @@ where
 {
     type Response = IdentifiedResponse<S>;
     type Error = Refusal;
-    type Future = Either<<S as Service<Identified>>::Future, BoxedOutcome<IdentifiedResponse<S>>>;
+    type Future = Either<<S as Service<Identified>>::Future, RareOutcome<IdentifiedResponse<S>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Service::<Identified>::poll_ready(&mut self.inner, cx)
@@ -76,7 +76,7 @@ where
     fn call(&mut self, mut routed: Routed) -> Self::Future {
         let has_lists = !routed.route().access.is_empty();
         if has_lists && let Some(denial) = find_address_denial(&routed) {
-            return Either::Right(deny(denial, &routed.arrival));
+            return Either::Right(Either::Right(deny(denial, &routed.arrival)));
         }
         if routed.is_preflight {
             let client = identify_for_preflight(&routed);
@@ -84,10 +84,10 @@ where
             let (route, stage) = (routed.route(), IdentificationStage::Head);
             let refusal = screening::refuse_client(&routed.arrival, route, &client, stage, None);
             if let Some(cause) = refusal {
-                return Either::Right(deny(cause, &routed.arrival));
+                return Either::Right(Either::Right(deny(cause, &routed.arrival)));
             }
             let unserved = Unserved::preflight(routed, client);
-            return Either::Right(self.call(unserved));
+            return Either::Right(Either::Left(self.call(unserved)));
         }
         let Routed {
             arrival,
@@ -134,10 +134,10 @@ where
         if let Some(cause) = refusal {
             let _ = arrival.context.client.set(client.clone());
             if cause.is_about_client() && !screening::must_be_counted(&client) {
-                return Either::Right(deny(cause, arrival));
+                return Either::Right(Either::Right(deny(cause, arrival)));
             }
             let unserved = Unserved::routed_to(routed, client, cause);
-            return Either::Right(self.call(unserved));
+            return Either::Right(Either::Left(self.call(unserved)));
         }
         let (reserved_units, unclear_cost) = match route.reads.reserve {
             true => {
@@ -162,13 +162,15 @@ where
             reserved_units,
         };
         if must_read_ahead {
-            return Either::Right(self.identify_by_body(identified, unclear_cost));
+            return Either::Right(Either::Left(
+                self.identify_by_body(identified, unclear_cost),
+            ));
         }
         match cause {
             None => Either::Left(self.inner.call(identified)),
             Some(cause) => {
                 let unserved = Unserved::routed(identified, cause);
-                Either::Right(self.call(unserved))
+                Either::Right(Either::Left(self.call(unserved)))
             }
         }
     }
@@ -197,7 +199,7 @@ where
         };
         match refusal {
             Some(cause) if !screening::must_be_counted(&unserved.client) => {
-                return deny(cause, &unserved.arrival);
+                return Box::pin(deny(cause, &unserved.arrival));
             }
             Some(cause) => unserved.cause = cause,
             None => {}
@@ -260,8 +262,8 @@ fn find_address_denial(routed: &Routed) -> Option<RefusalCause> {
 }
 
 /// The outcome of a request whose client is denied or banned.
-fn deny<T: 'static>(cause: RefusalCause, arrival: &Arrival) -> BoxedOutcome<T> {
-    Box::pin(ready(Err(screening::deny(cause, arrival))))
+fn deny<T>(cause: RefusalCause, arrival: &Arrival) -> Ready<Result<T, Refusal>> {
+    ready(Err(screening::deny(cause, arrival)))
 }
 
 /// Reads ahead in the body, and searches it for what the limits of the route depend on: a credential, identities in its

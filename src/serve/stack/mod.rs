@@ -23,7 +23,7 @@
 
 mod accepted_media;
 pub mod added_fields;
-mod ban_refusal;
+pub mod ban_refusal;
 pub mod ban_view;
 pub mod body;
 mod body_needs;

@@ -3,11 +3,12 @@
 //!
 //! Facts that a client may not learn, such as a server's address, reach the log and never the response.
 
-use std::future::Future;
+use std::future::{Future, Ready};
 use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use futures_util::future::Either;
 use http::StatusCode;
 
 use super::ban_refusal::{BanRefusal, NOT_ALLOWED};
@@ -138,6 +139,9 @@ impl RefusalCause {
 /// as large.
 pub(super) type BoxedOutcome<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>>>>;
 
+/// The same, or a refusal that needs no allocation: clients that are banned may send many requests.
+pub(super) type RareOutcome<T> = Either<BoxedOutcome<T>, Ready<Result<T, Refusal>>>;
+
 /// The refusal of a request, with everything that the response depends on.
 #[derive(Debug)]
 pub struct Refusal {
@@ -169,9 +173,12 @@ impl Refusal {
 
     /// The refusal of a request with these header fields, of which nothing went to an upstream.
     pub fn unsent(cause: RefusalCause, fields: &Fields) -> Refusal {
+        // The response to a banned client is complete already.
+        let is_grpc = !matches!(cause, RefusalCause::Banned(_)) && reject::is_grpc(fields);
         Refusal {
+            cause,
+            is_grpc,
             is_unsent: true,
-            ..Refusal::new(cause, fields)
         }
     }
 

@@ -22,7 +22,7 @@ use super::found_route::{FoundRoute, check_path_change, find_route};
 use super::matched_route::MatchedRoute;
 use super::objection::find_size_objection;
 use super::own_response::UNKNOWN_HOST;
-use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
+use super::refusal::{BoxedOutcome, RareOutcome, Refusal, RefusalCause};
 use super::screening;
 use super::stages::{Arrival, Routed};
 use super::target::RequestTarget;
@@ -65,7 +65,7 @@ where
     type Error = Refusal;
     type Future = Either<
         <S as Service<Routed>>::Future,
-        Either<<S as Service<Unserved>>::Future, BoxedOutcome<RoutedResponse<S>>>,
+        Either<<S as Service<Unserved>>::Future, RareOutcome<RoutedResponse<S>>>,
     >;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
@@ -90,11 +90,11 @@ where
         match found_route {
             Ok(found_route) => match body_routes_of(&arrival, &found_route) {
                 None => Either::Left(self.inner.call(start_routed(arrival, found_route, now))),
-                Some(body_routes) => Either::Right(Either::Right(self.route_by_body(
-                    arrival,
-                    found_route.matched_route,
-                    body_routes,
-                ))),
+                Some(body_routes) => {
+                    let matched_route = found_route.matched_route;
+                    let outcome = self.route_by_body(arrival, matched_route, body_routes);
+                    Either::Right(Either::Right(Either::Left(outcome)))
+                }
             },
             Err(cause) => {
                 let unserved = Unserved::unrouted(arrival, cause, now);
@@ -117,10 +117,10 @@ where
         &mut self,
         arrival: Arrival,
         cause: RefusalCause,
-    ) -> Either<<S as Service<Unserved>>::Future, BoxedOutcome<RoutedResponse<S>>> {
+    ) -> Either<<S as Service<Unserved>>::Future, RareOutcome<RoutedResponse<S>>> {
         if cause.is_about_client() {
             let refusal = screening::deny(cause, &arrival);
-            return Either::Right(Box::pin(ready(Err(refusal))));
+            return Either::Right(Either::Right(ready(Err(refusal))));
         }
         let now = arrival.context.arrived_at;
         Either::Left(self.inner.call(Unserved::unrouted(arrival, cause, now)))

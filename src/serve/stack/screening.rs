@@ -86,8 +86,11 @@ pub(super) fn screen_banned_address(arrival: &Arrival) -> Option<RefusalCause> {
     let repeated_fields = arrival.repeated_fields.as_ref();
     let remembered =
         repeated_fields.and_then(|fields| fields.banned_address(generation, version, now));
-    let (client, ban) = match remembered {
-        Some(remembered) => remembered,
+    let (client, refusal) = match remembered {
+        Some((client, refusal)) => {
+            refusal.ban.count_hit();
+            (client, refusal)
+        }
         None => {
             let connection = context.peer.connection_peer();
             let client = generation
@@ -98,19 +101,21 @@ pub(super) fn screen_banned_address(arrival: &Arrival) -> Option<RefusalCause> {
             }
             let ban = find_banned_address(arrival, &client)?;
             let client = Rc::new(client);
+            let remaining = ban.until.since(now);
+            let refusal = generation.bans.refuse(ban, fields, now);
             if let Some(repeated_fields) = repeated_fields {
                 repeated_fields.remember_banned_address(BannedAddress {
                     generation: Rc::downgrade(generation),
                     version,
                     client: client.clone(),
-                    ban: ban.clone(),
+                    refusal: refusal.clone(),
+                    valid_until: now.after(remaining.until_next_second()),
                 });
             }
-            (client, ban)
+            (client, refusal)
         }
     };
     let _ = context.client.set(client);
-    let refusal = generation.bans.refuse(ban, fields, now);
     Some(RefusalCause::Banned(refusal))
 }
 

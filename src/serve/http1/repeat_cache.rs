@@ -11,7 +11,7 @@
 //! | its route | the head, the generation | another head, a reload | 2, 4 |
 //! | the client's identities ([`RouteDecision`]), unless they depend on a body, the query, an unchecked credential or a key with an end | the fields, the route, the generation, and the head if one is a part of the path | another route, a reload, a ban by another custom identity, a change of API keys at run time | 3, 4, 12 |
 //! | the keys of its limits and their places in the store ([`PreparedDecision`]) | as the identities | as the identities | 3, 4 |
-//! | that its address is banned, with the response ([`BannedAddress`]) | the fields, the generation | any change of bans, another number of seconds to wait, a reload | 9, 10 |
+//! | that its address is banned, with the response ([`BannedAddress`]) | the fields, the generation | any change of bans, the end of the ban, a reload; of the response also another number of seconds to wait | 9, 10 |
 //! | the ban of its client ([`RouteDecision`]) | as the identities | any change of bans, the end of the ban | 9, 10 |
 //! | a refusal that still stands ([`PreparedDecision`]) | as the identities | a change of a bucket that it read, or the time at which a unit comes back | 5, 6 |
 //! | the response to that refusal | as the identities | another verdict, or another number of seconds to wait | 5, 7 |
@@ -137,7 +137,7 @@ pub(crate) struct BannedAddress {
     pub(crate) version: u64,
     pub(crate) client: Rc<ClientIdentity>,
     pub(crate) refusal: BanRefusal,
-    /// From when on the response must name another number of seconds to wait, or the ban has ended.
+    /// From when on the response must name another number of seconds to wait.
     pub(crate) valid_until: Nanos,
 }
 
@@ -287,21 +287,25 @@ impl RepeatedFields {
         }
     }
 
-    /// The client of requests with these fields and its refusal, which is the same at `now`. `None` if `generation` did not
-    /// find a ban that holds among the bans of this version.
+    /// The client of requests with these fields, its last refusal, and until when that is the same. `None` if `generation`
+    /// did not find a ban that holds at `now` among the bans of this version.
     pub(crate) fn banned_address(
         &self,
         generation: &Rc<Generation>,
         version: u64,
         now: Nanos,
-    ) -> Option<(Rc<ClientIdentity>, BanRefusal)> {
+    ) -> Option<(Rc<ClientIdentity>, BanRefusal, Nanos)> {
         let banned_address = self.banned_address.borrow();
         let banned = banned_address.as_ref().filter(|banned| {
             banned.version == version
-                && now < banned.valid_until
+                && now < banned.refusal.ban.until
                 && std::ptr::eq(banned.generation.as_ptr(), Rc::as_ptr(generation))
         })?;
-        Some((banned.client.clone(), banned.refusal.clone()))
+        Some((
+            banned.client.clone(),
+            banned.refusal.clone(),
+            banned.valid_until,
+        ))
     }
 
     /// Remembers the banned address of requests with these fields.

@@ -86,11 +86,13 @@ pub(super) fn screen_banned_address(arrival: &Arrival) -> Option<RefusalCause> {
     let repeated_fields = arrival.repeated_fields.as_ref();
     let remembered =
         repeated_fields.and_then(|fields| fields.banned_address(generation, version, now));
-    let (client, refusal) = match remembered {
-        Some((client, refusal)) => {
+    let (client, ban) = match remembered {
+        Some((client, refusal, valid_until)) if now < valid_until => {
             refusal.ban.count_hit();
-            (client, refusal)
+            let _ = context.client.set(client);
+            return Some(RefusalCause::Banned(refusal));
         }
+        Some((client, refusal, _)) => (client, refusal.ban),
         None => {
             let connection = context.peer.connection_peer();
             let client = generation
@@ -100,21 +102,20 @@ pub(super) fn screen_banned_address(arrival: &Arrival) -> Option<RefusalCause> {
                 return Some(RefusalCause::Bad(DISPUTED_ADDRESS));
             }
             let ban = find_banned_address(arrival, &client)?;
-            let client = Rc::new(client);
-            let remaining = ban.until.since(now);
-            let refusal = generation.bans.refuse(ban, fields, now);
-            if let Some(repeated_fields) = repeated_fields {
-                repeated_fields.remember_banned_address(BannedAddress {
-                    generation: Rc::downgrade(generation),
-                    version,
-                    client: client.clone(),
-                    refusal: refusal.clone(),
-                    valid_until: now.after(remaining.until_next_second()),
-                });
-            }
-            (client, refusal)
+            (Rc::new(client), ban)
         }
     };
+    let remaining = ban.until.since(now);
+    let refusal = generation.bans.refuse(ban, fields, now);
+    if let Some(repeated_fields) = repeated_fields {
+        repeated_fields.remember_banned_address(BannedAddress {
+            generation: Rc::downgrade(generation),
+            version,
+            client: client.clone(),
+            refusal: refusal.clone(),
+            valid_until: now.after(remaining.until_next_second()),
+        });
+    }
     let _ = context.client.set(client);
     Some(RefusalCause::Banned(refusal))
 }

@@ -139,7 +139,7 @@ impl World {
                 gateway.open.push(decision.guard);
             }
             TakeStep::Decided(_) => {}
-            TakeStep::AskStore(waiting) => gateway.waiting.push(waiting),
+            TakeStep::AskStore(waiting) => gateway.waiting.push(*waiting),
         }
     }
 
@@ -263,7 +263,7 @@ impl World {
                 let gateway = &self.gateways[index];
                 if !gateway.open.is_empty() {
                     let place = self.draw(gateway.open.len());
-                    self.gateways[index].open.swap_remove(place);
+                    drop(self.gateways[index].open.swap_remove(place));
                 }
             }
             45..55 => self.resolve(index),
@@ -291,7 +291,7 @@ impl World {
 #[track_caller]
 fn check(seed: u64, is_leased: bool) {
     let clock = Clock::manual(Nanos::from_secs(1_000));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
     let mut world = World {
         draws: SplitMix64::new(seed),
         store: Store::default(),
@@ -300,7 +300,7 @@ fn check(seed: u64, is_leased: bool) {
         network: Vec::new(),
         lease_count: 0,
         is_leased,
-        runtime: { runtime }.build().unwrap(),
+        runtime: runtime.enable_time().build().unwrap(),
     };
     let (mut most, mut full_steps) = (0, 0);
     for step in 0..STEPS {

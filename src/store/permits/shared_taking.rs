@@ -23,7 +23,7 @@ pub enum TakeStep {
     /// The decision is made.
     Decided(PermitDecision),
     /// The store must decide; [`WaitingPermits::wait`] comes next.
-    AskStore(WaitingPermits),
+    AskStore(Box<WaitingPermits>),
 }
 
 /// The decision about all permits of a request.
@@ -179,12 +179,12 @@ impl Permits {
         for wait in &waits {
             self.report_due_call(view.connection_index, wait.key);
         }
-        TakeStep::AskStore(WaitingPermits {
+        TakeStep::AskStore(Box::new(WaitingPermits {
             permits: self.clone(),
             guards,
             waits,
             is_alone,
-        })
+        }))
     }
 
     /// Takes a permit of one key without a reply of the store. `None` if it is refused.

@@ -100,7 +100,7 @@ impl Admission {
                 let keyed_findings = demand.open_findings(&open_findings).collect();
                 let permit_outcome = PermitOutcome::new(keyed_findings, None, true);
                 let context = context.to_owned_context(permit_outcome);
-                return Some(context.decide_later(shared.clone(), waiting, items));
+                return Some(context.decide_later(shared.clone(), *waiting, items));
             }
         };
         let is_admitted = decision.is_admitted;

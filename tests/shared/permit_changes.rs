@@ -11,7 +11,7 @@ use crate::common::redis::Redis;
 use crate::common::{Client, wait_until};
 use crate::fleet::Fleet;
 use crate::open::{Busy, OpenUpstream, get, hold};
-use crate::permits::{PERMITS, all_are_free, all_in_use, limit, start, store};
+use crate::permits::{PERMITS, all_are_free, all_in_use, hold_one, limit, start, store};
 use crate::proxy::Proxy;
 
 /// Waits until a gateway says that the limit has so many permits.
@@ -102,16 +102,17 @@ fn a_new_process_finds_the_permits_of_the_old_one() {
     server.signal(Signal::USR2);
     let successor = manager.hears_of_successor();
     // Either process may take a connection until the old one has closed its listener. Neither admits a seventh.
-    held.extend((0..2).map(|_| hold(server.address, "u")));
-    all_in_use(&upstream);
+    held.extend((5..=PERMITS).map(|count| hold_one(&upstream, server.address, count)));
     assert_eq!(get(server.address, "u", "1"), 429);
     upstream.release();
     for mut client in held {
         assert_eq!(client.answer().status(), 200);
     }
     assert_eq!(server.ended(), Some(0));
-    let mut held: Vec<Client> = (0..PERMITS).map(|_| hold(server.address, "u")).collect();
-    all_in_use(&upstream);
+    let counts = 1..=PERMITS;
+    let mut held: Vec<Client> = counts
+        .map(|count| hold_one(&upstream, server.address, count))
+        .collect();
     assert_eq!(get(server.address, "u", "1"), 429);
     upstream.release();
     held.iter_mut()

@@ -258,15 +258,15 @@ impl World {
     fn step(&mut self) {
         let index = self.draw(GATEWAYS);
         match self.draw(100) {
-            0..30 => self.arrive(index),
-            30..45 => {
+            0..20 => self.arrive(index),
+            20..28 => {
                 let gateway = &self.gateways[index];
                 if !gateway.open.is_empty() {
                     let place = self.draw(gateway.open.len());
                     drop(self.gateways[index].open.swap_remove(place));
                 }
             }
-            45..55 => self.resolve(index),
+            28..55 => self.resolve(index),
             55..85 => self.advance_call(),
             85..97 => self.renew(index),
             97 => self.gateways[index].is_cut_off = self.draw(4) == 0,
@@ -279,6 +279,9 @@ impl World {
             _ => {}
         }
         self.send(index);
+        if self.draw(2) == 0 {
+            self.advance_call();
+        }
         self.clock.advance(Nanos::from_millis(self.draw(60) as u64));
         self.end_lost_requests();
     }

@@ -1,6 +1,7 @@
 //! Limits on open requests that gateways share: never more are open at the upstream than the limit has, whatever becomes
 //! of gateways and stores, and all permits come back.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -41,31 +42,36 @@ pub fn all_in_use(upstream: &OpenUpstream) {
     wait_until("all permits are in use", || upstream.open("u") == PERMITS);
 }
 
+/// Holds one more request of a user open at a gateway, so that `count` are open. A refused client tries again.
+#[track_caller]
+pub fn hold_one(upstream: &OpenUpstream, gateway: SocketAddr, count: usize) -> Client {
+    let mut held = None;
+    wait_until("a permit is free", || {
+        let mut client = hold(gateway, "u");
+        let mut is_refused = false;
+        wait_until("the request is open or refused", || {
+            client.stream.set_nonblocking(true).unwrap();
+            is_refused = client.stream.peek(&mut [0]).is_ok();
+            client.stream.set_nonblocking(false).unwrap();
+            is_refused || upstream.open("u") == count
+        });
+        match is_refused {
+            true => assert_eq!(client.answer().status(), 429, "{count} shall be open"),
+            false => held = Some(client),
+        }
+        held.is_some()
+    });
+    held.unwrap()
+}
+
 /// Has all permits held at one gateway, one by one, and ends these requests again.
 #[track_caller]
 pub fn all_are_free(upstream: &OpenUpstream, fleet: &Fleet) {
-    let gateway = fleet.gateways.last().unwrap();
-    let mut clients: Vec<Client> = Vec::new();
-    for count in 1..=PERMITS {
-        wait_until("a permit is free", || {
-            let mut client = hold(gateway.address, "u");
-            let is_open = || upstream.open("u") == count;
-            let mut byte = [0];
-            client.stream.set_nonblocking(true).unwrap();
-            let mut refused = false;
-            wait_until("the request is open or refused", || {
-                refused = client.stream.peek(&mut byte).is_ok();
-                refused || is_open()
-            });
-            client.stream.set_nonblocking(false).unwrap();
-            if refused {
-                assert_eq!(client.answer().status(), 429);
-            } else {
-                clients.push(client);
-            }
-            !refused
-        });
-    }
+    let gateway = fleet.gateways.last().unwrap().address;
+    let counts = 1..=PERMITS;
+    let clients: Vec<Client> = counts
+        .map(|count| hold_one(upstream, gateway, count))
+        .collect();
     assert_eq!(get(fleet.gateways[0].address, "u", "1"), 429);
     upstream.release();
     for mut client in clients {

@@ -1,5 +1,6 @@
 //! Limits on open requests that gateways share: lost replies, reloads, a new process, and permits in advance.
 
+use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::process::Signal;
@@ -7,7 +8,7 @@ use tollgate::base::clock::Clock;
 
 use crate::common::child::Server;
 use crate::common::manager::Manager;
-use crate::common::redis::Redis;
+use crate::common::redis::{Redis, free_port};
 use crate::common::{Client, wait_until};
 use crate::fleet::Fleet;
 use crate::open::{Busy, OpenUpstream, get, hold};
@@ -90,6 +91,11 @@ fn a_new_process_finds_the_permits_of_the_old_one() {
     let redis = Redis::start();
     let upstream = OpenUpstream::start();
     let fleet = Fleet::alone(0, upstream.address, &store(&redis.url()), &limit(""));
+    // A process that takes over finds its sockets by their addresses.
+    let file = fleet.path().join("tollgate.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let admin = format!("admin: 127.0.0.1:{}\n", free_port());
+    fs::write(&file, text.replace("admin: 127.0.0.1:0\n", &admin)).unwrap();
     let manager = Manager::new(fleet.path());
     let mut server = Server::of(&mut Manager::command(fleet.path()), true);
     assert_eq!(manager.hears(), "READY=1");

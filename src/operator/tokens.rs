@@ -7,8 +7,8 @@ use std::time::Duration;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// The bytes of a SHA-256 hash.
-type Sha256Hash = [u8; 32];
+/// The bytes of the SHA-256 hash of a token.
+type TokenHash = [u8; 32];
 
 /// What an operator may do. Each right includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +49,7 @@ pub struct OperatorToken {
     pub right: Right,
     /// The time since the Unix epoch from which on the token is no longer valid; `None` if it does not expire.
     pub expires_at: Option<Duration>,
-    hash: Sha256Hash,
+    hash: TokenHash,
 }
 
 impl OperatorToken {
@@ -64,7 +64,7 @@ impl OperatorToken {
         name: &str,
         right: Right,
         expires_at: Option<Duration>,
-        hash: Sha256Hash,
+        hash: TokenHash,
     ) -> OperatorToken {
         let name = name.into();
         OperatorToken {
@@ -147,10 +147,13 @@ impl OperatorTokens {
     /// See [`TokenError`].
     pub fn find(&self, sent: &[u8], now: Duration) -> Result<&OperatorToken, TokenError> {
         let sent_hash = sha256(sent);
-        let is_sent =
-            |token: &&OperatorToken| verify_slices_are_equal(&sent_hash, &token.hash).is_ok();
-        // `last` goes through all of them.
-        let found = self.0.iter().filter(is_sent).last();
+        // A loop without an early end.
+        let found = self.0.iter().fold(None, |found, token| {
+            match verify_slices_are_equal(&sent_hash, &token.hash) {
+                Ok(()) => Some(token),
+                Err(_) => found,
+            }
+        });
         let token = found.ok_or(TokenError::Unknown)?;
         match token.expires_at {
             Some(expires_at) if expires_at <= now => Err(TokenError::Expired),
@@ -160,7 +163,7 @@ impl OperatorTokens {
 }
 
 /// The SHA-256 hash of a text.
-fn sha256(text: &[u8]) -> Sha256Hash {
+fn sha256(text: &[u8]) -> TokenHash {
     let mut hash = [0; 32];
     let digest = digest(&SHA256, text);
     for (byte, of_digest) in hash.iter_mut().zip(digest.as_ref()) {
@@ -195,7 +198,7 @@ mod tests {
             let pair = std::str::from_utf8(pair).unwrap();
             u8::from_str_radix(pair, 16).unwrap()
         });
-        let hash: Sha256Hash = bytes.collect::<Vec<_>>().try_into().unwrap();
+        let hash: TokenHash = bytes.collect::<Vec<_>>().try_into().unwrap();
         let until = Some(Duration::from_secs(9));
         let alice = OperatorToken::of_hash("alice", Right::Read, until, hash);
         let bob = token("bob", Right::Admin, "abcd");

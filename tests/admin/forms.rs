@@ -83,6 +83,22 @@ fn fill(browser: &Browser, field: &str, text: &str) {
     ));
 }
 
+/// Presses a button of a table, whose rows are renewed every other second, if nothing lies above it.
+fn press(browser: &Browser, selector: &str) {
+    let script = format!(
+        "const button = document.querySelector({selector:?});\
+         if (!button?.checkVisibility()) return false;\
+         button.scrollIntoView({{ block: 'center' }});\
+         const {{ x, y, width, height }} = button.getBoundingClientRect();\
+         if (document.elementFromPoint(x + width / 2, y + height / 2) !== button) return false;\
+         button.click();\
+         return true"
+    );
+    wait_until(&format!("{selector} can be pressed"), || {
+        browser.script(&script) == json!(true)
+    });
+}
+
 /// Sends the order of the dialog, and waits until the dialog has closed.
 fn send(browser: &Browser) {
     browser.click("#order-send");
@@ -99,7 +115,7 @@ fn a_client_is_banned_freed_and_reset_by_the_page() {
     assert_eq!(setup.status_of("alice", "/free"), 200);
     let browser = setup.open("simon", "keys");
     // From a row of the keys that were refused most.
-    browser.click("#all-keys button[aria-label='Ban user=alice']");
+    press(&browser, "#all-keys button[aria-label='Ban user=alice']");
     let effect = browser.text("#order-effect");
     assert!(
         effect.starts_with("Requests of user=alice get 429 on every route until "),
@@ -131,7 +147,7 @@ fn a_client_is_banned_freed_and_reset_by_the_page() {
     let left = ban["left"].as_f64().unwrap();
     assert!((1_100.0..=1_200.0).contains(&left), "{left}");
     // And lifted, from the list of bans.
-    browser.click("#bans button[aria-label='Lift user=alice']");
+    press(&browser, "#bans button[aria-label='Lift user=alice']");
     assert_contains(
         &browser.text("#order-effect"),
         &["user=alice", "not refused by this ban"],
@@ -154,7 +170,7 @@ fn a_client_is_banned_freed_and_reset_by_the_page() {
     // The count of a key, on its own screen.
     assert_eq!(setup.status_of("alice", "/api/x"), 429);
     browser.script("location.hash = '#keys?key=user%3Dalice'");
-    browser.click("#key button[aria-label='Reset user=alice']");
+    press(&browser, "#key button[aria-label='Reset user=alice']");
     assert_contains(&browser.text("#order-effect"), &["per-user", "user=alice"]);
     send(&browser);
     assert_eq!(setup.status_of("alice", "/api/x"), 200);
@@ -256,10 +272,10 @@ fn text_of_others_stays_text() {
             && browser.text("#all-keys").contains("onerror")
     });
     check_no_markup(&browser);
-    browser.click("#bans tbody tr:first-child button.order");
+    press(&browser, "#bans tbody tr:first-child button.order");
     check_no_markup(&browser);
     browser.click("#order-cancel");
-    browser.click("#all-keys tbody button.order");
+    press(&browser, "#all-keys tbody button.order");
     fill(&browser, "reason", hostile[1]);
     assert_contains(&browser.text("#order-effect"), &[user, hostile[1]]);
     check_no_markup(&browser);

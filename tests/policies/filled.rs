@@ -74,7 +74,7 @@ fn any_value_of_the_gateway_file_is_filled_in() {
     assert_eq!(process.listen[0].address.to_string(), "127.0.0.1:8081");
     let server = &ruleset.upstreams[0].servers[0];
     assert_eq!(server.location.to_string(), "shop.internal:8081");
-    assert!(process.admin_token.is_some());
+    assert!(ruleset.operators.is_some());
     assert_eq!(process.push[0].labels[0].1, "a$b $ c$1");
 }
 

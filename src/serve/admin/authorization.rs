@@ -15,7 +15,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use super::audit::Refusals;
-use super::connections::Peer;
+use super::connections::AdminPeer;
 use super::control::Control;
 use super::operator::{TokenGuesses, TokenRefusal, find_operator};
 use super::problem::problem_response;
@@ -84,8 +84,10 @@ impl Entrance {
                 "the Host field does not name this machine; use localhost or a loopback address",
             )));
         }
-        let peer = request.extensions().get::<Peer>();
-        let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| *address);
+        let peer = request.extensions().get::<AdminPeer>();
+        let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |AdminPeer(address)| {
+            *address
+        });
         let operator = find_operator(&*self.gateway, &self.guesses, headers, peer);
         if let Err(TokenRefusal::Unknown | TokenRefusal::Expired) = operator {
             let result = match operator {

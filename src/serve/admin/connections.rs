@@ -98,7 +98,7 @@ pub async fn serve(
                 let permit = connection_permits.clone().acquire_owned().await;
                 let progress = Arc::new(ConnectionProgress::default());
                 let connection = serve_connection(
-                    Peer(peer.ip()),
+                    AdminPeer(peer.ip()),
                     ProgressSocket {
                         stream: TokioIo::new(stream),
                         progress: progress.clone(),
@@ -134,7 +134,7 @@ pub async fn serve(
 
 /// The address of the client of a connection, as an extension of its requests.
 #[derive(Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
+pub(super) struct AdminPeer(pub(super) IpAddr);
 
 /// A connection, as the loop that accepts connections sees it.
 struct OpenConnection {
@@ -195,7 +195,7 @@ const SENDING: u8 = 2;
 /// Serves one connection within its bounds, and ends it soon after the sender of `is_open` is dropped. Each request but
 /// those of probes needs one of `request_permits`.
 async fn serve_connection(
-    peer: Peer,
+    peer: AdminPeer,
     socket: ProgressSocket,
     router: Router,
     request_permits: Arc<Semaphore>,

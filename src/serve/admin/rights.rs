@@ -146,6 +146,13 @@ async fn check_right(State(guard): State<Guard>, request: Request, next: Next) -
         return next.run(request).await;
     }
     if has_foreign_body(&request) {
+        guard.refusals.record(
+            &*guard.gateway,
+            Some(&operator),
+            None,
+            &guard.request,
+            "the body is not declared as JSON",
+        );
         return problem_response(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "send the body as `content-type: application/json`",

@@ -268,7 +268,8 @@ impl KeyControl {
                 ""
             };
             return format!(
-                "requests without a {proven_names}{unverified_text} are {coverage_text}"
+                "requests without {} {proven_names}{unverified_text} are {coverage_text}",
+                article(&proven_names)
             );
         }
         let mut fixed_parts = parts_with_control(rule, PartControl::Fixed, settings);
@@ -280,10 +281,12 @@ impl KeyControl {
         match (proven_parts.is_empty(), fixed_parts.is_empty()) {
             (true, _) => String::from("a client cannot choose its key"),
             (false, true) => {
-                format!("a client cannot choose its key; without a {proven_names} it gets 401")
+                let article = article(&proven_names);
+                format!("a client cannot choose its key; without {article} {proven_names} it gets 401")
             }
             (false, false) => format!(
-                "a client cannot choose its key; without a {proven_names} it is counted by {}",
+                "a client cannot choose its key; without {} {proven_names} it is counted by {}",
+                article(&proven_names),
                 fixed_parts.join(" and ")
             ),
         }
@@ -392,3 +395,11 @@ fn is_always_present(identity: Identity, route: &Route, settings: &Settings) -> 
         || is_in_path(identity, route, settings)
         || route.require.contains(&identity)
 }
+/// The article before these names. Of the usual names with a vowel only `user` is spoken with a consonant.
+fn article(names: &str) -> &'static str {
+    match names.starts_with(['a', 'e', 'i', 'o']) {
+        true => "an",
+        false => "a",
+    }
+}
+

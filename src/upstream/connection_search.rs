@@ -24,6 +24,7 @@ use super::upstream_pool::{
     Assignment, CheckedOutConnection, ClientContext, EndpointIndices, EndpointSet, IdleUse,
     UpstreamPool,
 };
+use crate::base::telemetry::WorkerCounter;
 use crate::net::proxy_protocol::{self, ConnectionAddresses};
 use crate::net::{Socket, Stream};
 
@@ -393,7 +394,7 @@ async fn run_attempt(
     set: Rc<EndpointSet>,
     endpoint_index: usize,
     addresses: ConnectionAddresses,
-    connections_made: metrics::Counter,
+    connections_made: WorkerCounter,
     stage: Rc<Cell<AttemptStage>>,
 ) -> Result<AttemptSuccess, Error> {
     let endpoint = &set.endpoints[endpoint_index];
@@ -424,7 +425,7 @@ async fn connect_or_look_up_name(
     set: &EndpointSet,
     endpoint_index: usize,
     addresses: ConnectionAddresses,
-    connections_made: &metrics::Counter,
+    connections_made: &WorkerCounter,
     stage: &Cell<AttemptStage>,
 ) -> io::Result<AttemptSuccess> {
     let (settings, endpoint) = (set.settings(), &set.endpoints[endpoint_index]);

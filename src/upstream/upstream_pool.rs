@@ -19,6 +19,7 @@ use super::servers::{RequestBound, Servers};
 use super::transport::{Http1Connection, Transport};
 use super::{BalanceMethod, Settings};
 use crate::base::clock::{Clock, Nanos};
+use crate::base::telemetry::WorkerCounter;
 use crate::limit::Identity;
 use crate::net::FlushQueue;
 use crate::net::proxy_protocol::ConnectionAddresses;
@@ -61,9 +62,9 @@ pub(super) struct EndpointPool {
 /// One worker's counters of one upstream.
 pub struct PoolCounters {
     /// The number of connections that were made.
-    pub connections_made: metrics::Counter,
+    pub connections_made: WorkerCounter,
     /// The number of further attempts for requests: to connect to another server, or to send over another connection.
-    pub retries: metrics::Counter,
+    pub retries: WorkerCounter,
 }
 
 /// A connection of HTTP/1.1 that carries no request.

@@ -6,21 +6,19 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use metrics::Counter;
-
 use super::buckets::{BUCKET_BOUNDS, BUCKET_COUNT, INFINITE_BOUND};
 use super::exemplar::{BucketExemplars, Exemplar};
 use super::names::{Label, Metric};
-use super::registry::Registry;
+use super::registry::{Registry, WorkerCounter};
 use crate::base::clock::Nanos;
 
 /// The histogram of one worker, for one value of one label.
 #[derive(Debug)]
 pub struct Histogram {
     /// One counter per bucket. The last bucket is that of durations above all bounds.
-    counters: [OnceCell<Counter>; BUCKET_COUNT],
+    counters: [OnceCell<WorkerCounter>; BUCKET_COUNT],
     /// The sum of all durations, in nanoseconds.
-    sum: Counter,
+    sum: WorkerCounter,
     /// The exemplars of the buckets, once there is one.
     exemplars: OnceCell<Arc<BucketExemplars>>,
     /// The registry in which the counters of the buckets are created.

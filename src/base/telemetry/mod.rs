@@ -26,4 +26,4 @@ pub use log::log_to_stderr;
 pub use metrics_format::MetricsFormat;
 pub use names::{Label, Metric};
 pub use outage_log::OutageLog;
-pub use registry::{MAX_VALUES_PER_IDENTITY, Registry};
+pub use registry::{MAX_VALUES_PER_IDENTITY, Registry, WorkerCounter};

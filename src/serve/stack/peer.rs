@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::base::clock::Nanos;
-use crate::base::telemetry::{Label, Metric};
+use crate::base::telemetry::{Label, Metric, WorkerCounter};
 use crate::identity::ConnectionPeer;
 use crate::net::proxy_protocol::ConnectionAddresses;
 use crate::net::tls::listener_tls::ListenerTls;
@@ -227,12 +227,7 @@ impl Peer {
     }
 
     /// The counter of this worker for one kind of failure of one upstream.
-    pub fn failure_counter(
-        &self,
-        metric: Metric,
-        upstream: &str,
-        reason: &str,
-    ) -> metrics::Counter {
+    pub fn failure_counter(&self, metric: Metric, upstream: &str, reason: &str) -> WorkerCounter {
         let labels = [(Label::Upstream, upstream), (Label::Reason, reason)];
         self.worker
             .registry

@@ -9,14 +9,13 @@ use std::hash::Hasher as _;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use metrics::Counter;
 use siphasher::sip::SipHasher13;
 
 use super::identity_counters::IdentityCounters;
 use super::listen::RunningListener;
 pub use super::running_config::RunningConfig;
 use crate::base::clock::Clock;
-use crate::base::telemetry::{Histogram, Label, Metric, Registry};
+use crate::base::telemetry::{Histogram, Label, Metric, Registry, WorkerCounter};
 use crate::identity::{Identifier, Unverified};
 use crate::limit::Rule;
 use crate::limit::pressure::{Pressure, RequestKind};
@@ -76,11 +75,11 @@ pub struct Generation {
 /// Counters of one route.
 pub struct RouteCounters {
     /// Requests that have ended, by [`RequestOutcome`].
-    pub requests_by_outcome: [Counter; RequestOutcome::ALL.len()],
+    pub requests_by_outcome: [WorkerCounter; RequestOutcome::ALL.len()],
     /// Requests that were routed to the route, whether they have ended or not.
-    pub started_requests: Counter,
+    pub started_requests: WorkerCounter,
     /// Bytes of response bodies.
-    pub response_bytes: Counter,
+    pub response_bytes: WorkerCounter,
     /// Seconds from the arrival of a request to the end of its response.
     pub request_duration: Histogram,
     /// Seconds from when a connection to the upstream is ready until the head of the response has come.
@@ -99,24 +98,24 @@ struct ResponseCounter {
     status: u16,
     /// Whether the responses came from the upstream, not from the gateway itself.
     is_from_upstream: bool,
-    counter: Counter,
+    counter: WorkerCounter,
 }
 
 /// Counters of one limit. A request is counted once for each limit that it was checked against; so is a message of a
 /// WebSocket that limits count.
 pub struct RuleCounters {
     /// Requests within the rate.
-    pub within: Counter,
+    pub within: WorkerCounter,
     /// Requests above the rate that a soft or elastic limit admitted.
-    pub over: Counter,
+    pub over: WorkerCounter,
     /// Requests that the limit refused.
-    pub refused: Counter,
+    pub refused: WorkerCounter,
     /// Requests that the limit would have refused if it were not in shadow mode.
-    pub shadow_refused: Counter,
+    pub shadow_refused: WorkerCounter,
     /// The keys that the limit would have refused; `None` for a limit that refuses, and where nobody counts keys.
     pub shadow_tally: Option<Arc<ShadowTally>>,
     /// Requests whose cost the response never stated; counts nothing for limits without such a cost.
-    pub unknown_cost: Counter,
+    pub unknown_cost: WorkerCounter,
     /// See [`limit_hash`].
     pub limit_hash: u64,
     /// The JSON members that name the limit in each line of the access log.
@@ -125,7 +124,7 @@ pub struct RuleCounters {
 
 /// Counters of credentials that did not verify. Each is registered when its reason first occurs.
 pub struct UnverifiedCounters {
-    by_reason: [OnceCell<Counter>; Unverified::ALL.len()],
+    by_reason: [OnceCell<WorkerCounter>; Unverified::ALL.len()],
     registry: Registry,
     worker_number: usize,
 }
@@ -330,7 +329,7 @@ impl RouteCounters {
         let route_label = (Label::Route, route_name);
         let outcome_counter = |outcome: RequestOutcome| {
             if outcome == RequestOutcome::Usage && !is_usage {
-                return Counter::noop();
+                return WorkerCounter::default();
             }
             let labels = [route_label, (Label::Outcome, outcome.as_str())];
             registry.worker_counter(worker_number, Metric::Requests, &labels)
@@ -384,11 +383,11 @@ impl RuleCounters {
         if rule.is_candidate {
             // The limit itself counts the same requests.
             return RuleCounters {
-                within: Counter::noop(),
-                over: Counter::noop(),
-                refused: Counter::noop(),
+                within: WorkerCounter::default(),
+                over: WorkerCounter::default(),
+                refused: WorkerCounter::default(),
                 shadow_refused: counter("try_refused"),
-                unknown_cost: Counter::noop(),
+                unknown_cost: WorkerCounter::default(),
                 shadow_tally: None,
                 limit_hash: limit_hash(rule),
                 log_members: members::limit_members(rule),
@@ -402,7 +401,7 @@ impl RuleCounters {
             shadow_tally: None,
             unknown_cost: match rule.count.is_stated_in_response() {
                 true => registry.worker_counter(worker_number, Metric::CostUnknown, &[limit_label]),
-                false => Counter::noop(),
+                false => WorkerCounter::default(),
             },
             limit_hash: limit_hash(rule),
             log_members: members::limit_members(rule),

@@ -5,9 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use metrics::Counter;
-
-use crate::base::telemetry::Registry;
+use crate::base::telemetry::{Registry, WorkerCounter};
 use crate::identity::ClientIdentity;
 use crate::identity::custom_value::IdentityValue;
 use crate::limit::Identity;
@@ -31,7 +29,7 @@ struct MeasuredCounters {
     numbers: HashMap<Arc<str>, usize>,
     /// Each counter is registered when it first counts. Bound: values and one more, times routes and one more, times
     /// outcomes.
-    counters: RefCell<HashMap<CountedRequests, Counter>>,
+    counters: RefCell<HashMap<CountedRequests, WorkerCounter>>,
 }
 
 /// The requests that one counter counts.

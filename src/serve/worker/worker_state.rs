@@ -13,7 +13,7 @@ use super::generation::{Generation, RunningConfig};
 use super::occupancy::Occupancy;
 use super::placement::Placement;
 use crate::base::clock::Clock;
-use crate::base::telemetry::Registry;
+use crate::base::telemetry::{Registry, WorkerCounter};
 use crate::net::FlushQueue;
 use crate::record::insight::RecentCounts;
 use crate::serve::stack::counted_key::CountedKey;
@@ -47,17 +47,17 @@ pub struct WorkerState {
     /// Connections that this worker serves now.
     pub(super) open_connections: Cell<usize>,
     /// Connections that this worker has accepted, also those that it has handed over.
-    pub(super) accepted_connections: metrics::Counter,
+    pub(super) accepted_connections: WorkerCounter,
     /// Open connections of all workers.
     pub(super) open_connections_gauge: metrics::Gauge,
     /// TLS handshakes: those that failed at index 0, those that succeeded at index 1.
-    pub(super) handshakes: [metrics::Counter; 2],
+    pub(super) handshakes: [WorkerCounter; 2],
     /// See [`WorkerState::count_flood`].
-    pub(super) floods: metrics::Counter,
+    pub(super) floods: WorkerCounter,
     /// See [`WorkerState::count_acme_proof`].
-    pub(super) acme_proofs: metrics::Counter,
+    pub(super) acme_proofs: WorkerCounter,
     /// Refused connections, by [`ConnectionRefusal`].
-    pub(super) refused_connections: [metrics::Counter; 2],
+    pub(super) refused_connections: [WorkerCounter; 2],
     /// Open connections of all workers, and how many each address has.
     pub occupancy: Arc<Occupancy>,
     /// What closing connections have discarded of what their clients still sent: see `client_socket.rs`.

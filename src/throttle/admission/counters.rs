@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::base::clock::{Clock, Nanos};
+use crate::base::telemetry::WorkerCounter;
 use crate::limit::{RateLimit, Rule, RuleLimit, Sharing};
 use crate::store::permits::{PermitScope, SharedTerms};
 use crate::store::shared::sharing_plan::SharingPlan;
@@ -20,7 +21,7 @@ pub struct Admission {
     /// `None` if this gateway counts for itself.
     pub(super) shared: Option<SharedConnection>,
     /// The metrics of costs that never became known, by [`Rule::index`]. Empty where they are not counted.
-    pub(super) unknown_cost_counters: Arc<[metrics::Counter]>,
+    pub(super) unknown_cost_counters: Arc<[WorkerCounter]>,
 }
 
 /// The store that gateways share, and the connection over which it is called.
@@ -116,7 +117,7 @@ impl Admission {
     /// The same admission with these metrics, one for each rule, which count costs that never become known.
     pub fn with_unknown_cost_counters(
         self,
-        unknown_cost_counters: Arc<[metrics::Counter]>,
+        unknown_cost_counters: Arc<[WorkerCounter]>,
     ) -> Admission {
         Admission {
             unknown_cost_counters,

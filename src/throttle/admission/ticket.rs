@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::base::clock::{Clock, Nanos};
+use crate::base::telemetry::WorkerCounter;
 use crate::limit::cost;
 use crate::limit::{CountMode, Fingerprint, Identity, Rule, Scale};
 use crate::store::permits::PermitGuard;
@@ -58,7 +59,7 @@ struct Reservation {
     /// Where the reserved units are counted.
     counted_in: CountedIn,
     /// The metric of costs that never became known; `None` where they are not counted.
-    unknown_cost_counter: Option<metrics::Counter>,
+    unknown_cost_counter: Option<WorkerCounter>,
 }
 
 impl Ticket {

@@ -42,8 +42,8 @@ fn pool_with(
     let servers = Servers::new(settings, None, NOW);
     servers.set_addresses(0, addresses.to_vec(), NOW);
     let counters = PoolCounters {
-        connections_made: metrics::Counter::noop(),
-        retries: metrics::Counter::noop(),
+        connections_made: WorkerCounter::default(),
+        retries: WorkerCounter::default(),
     };
     UpstreamPool::new(servers, clock, counters, 0, Rc::default())
 }
@@ -320,8 +320,8 @@ fn a_name_is_looked_up_for_the_first_request_that_needs_it() {
     settings.servers = vec![server("localhost", address.port())];
     let servers = Servers::new(settings, None, NOW);
     let counters = PoolCounters {
-        connections_made: metrics::Counter::noop(),
-        retries: metrics::Counter::noop(),
+        connections_made: WorkerCounter::default(),
+        retries: WorkerCounter::default(),
     };
     let pool = UpstreamPool::new(servers, Clock::manual(NOW), counters, 0, Rc::default());
     runtime().block_on(async {
@@ -353,8 +353,8 @@ fn a_lookup_has_no_server_tried_twice() {
         });
         let servers = Servers::new(settings, None, NOW);
         let counters = PoolCounters {
-            connections_made: metrics::Counter::noop(),
-            retries: metrics::Counter::noop(),
+            connections_made: WorkerCounter::default(),
+            retries: WorkerCounter::default(),
         };
         let clock = Clock::manual(NOW);
         let pool = UpstreamPool::new(servers, clock, counters, seed, Rc::default());

@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use metrics::Counter;
-
 use super::super::names::{Label, Metric};
-use super::{Cell, MetricLabels, Registry, owned_labels};
+use super::{Cell, MetricLabels, Registry, WorkerCounter, owned_labels};
 
 /// The number of pairs of status and origin that a route may have before new statuses of upstreams count as `other`.
 /// The gateway's own statuses and 429 are counted apart beyond it. Workers that add a status at once may exceed it.
@@ -20,7 +18,7 @@ impl Registry {
         worker_number: usize,
         (identity, value): (&str, &str),
         (route, outcome): (&str, &str),
-    ) -> Counter {
+    ) -> WorkerCounter {
         let metric = Metric::IdentityRequests;
         let labels = |value| {
             [
@@ -49,7 +47,7 @@ impl Registry {
         worker_number: usize,
         route: &str,
         (status, origin): (u16, &str),
-    ) -> Counter {
+    ) -> WorkerCounter {
         let status = status.to_string();
         let labels = |status| {
             [

@@ -86,25 +86,37 @@ pub struct Sampler {
     sample_count: Cell<u32>,
     /// The number of samples of each class in that second, at most [`MAX_SAMPLES_PER_SECOND`] classes.
     counts_by_class: RefCell<Vec<(SampleClass, u32)>>,
+    /// The class that had no room last in that second. Under load most requests are of this class.
+    full_class: Cell<Option<SampleClass>>,
 }
 
 impl Sampler {
     /// Whether the second of `now` has room for one more sample. If that second is another one, its counts begin at
     /// zero.
+    #[inline]
     pub fn has_room(&self, now: Nanos) -> bool {
         let second = now.0 / NANOS_PER_SECOND;
         if self.second.replace(second) != second {
-            self.sample_count.set(0);
-            self.counts_by_class.borrow_mut().clear();
+            self.begin_second();
         }
         self.sample_count.get() < MAX_SAMPLES_PER_SECOND
     }
 
+    #[cold]
+    fn begin_second(&self) {
+        self.sample_count.set(0);
+        self.counts_by_class.borrow_mut().clear();
+        self.full_class.set(None);
+    }
+
     /// Whether a request of this class becomes a sample. If it does, it is counted.
+    #[inline]
     pub fn choose(&self, class: SampleClass, now: Nanos) -> bool {
-        if !self.has_room(now) {
-            return false;
-        }
+        self.has_room(now) && self.full_class.get() != Some(class) && self.count_sample(class)
+    }
+
+    /// Counts a sample of this class, if the class has room.
+    fn count_sample(&self, class: SampleClass) -> bool {
         let mut counts_by_class = self.counts_by_class.borrow_mut();
         let class_index = counts_by_class
             .iter()
@@ -115,6 +127,7 @@ impl Sampler {
             });
         let (_, class_count) = &mut counts_by_class[class_index];
         if *class_count >= MAX_SAMPLES_PER_CLASS {
+            self.full_class.set(Some(class));
             return false;
         }
         *class_count += 1;

@@ -4,8 +4,6 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::admission::{RuleFinding, Verdict};
 use crate::http::head::Fields;
 use crate::limit::header_texts::HeaderTexts;
@@ -19,7 +17,7 @@ pub struct RateLimitHeaders {
     /// Which of the fields are written.
     style: HeaderStyle,
     /// The quota of every disclosed limit that applied. `None` if [`Rules::usual_policy_field`] has the same quotas.
-    policies: Option<SmallVec<[QuotaPolicy; 2]>>,
+    policies: Option<Vec<QuotaPolicy>>,
     /// What remains of the disclosed limit that decides; `None` without such a limit, or where the route wants no
     /// headers. Then no header is written.
     remaining: Option<RemainingQuota>,

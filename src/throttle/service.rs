@@ -72,11 +72,12 @@ where
                 let ready_service = ThrottleService {
                     inner: std::mem::replace(&mut self.inner, clone_for_later),
                 };
-                let undecided = Some(UndecidedRequest {
+                // This is boxed because only shared limits need it: else the future of every request would be as large.
+                let undecided = Some(Box::new(UndecidedRequest {
                     request,
                     slot,
                     ready_service,
-                });
+                }));
                 ThrottleFuture::WaitingForStore {
                     decision,
                     undecided,
@@ -178,7 +179,7 @@ pin_project! {
     #[allow(missing_docs)]
     pub enum ThrottleFuture<R: ThrottledRequest, S: Service<R::Admitted>> {
         Denied { error: Option<S::Error> },
-        WaitingForStore { decision: PendingDecision, undecided: Option<UndecidedRequest<R, S>> },
+        WaitingForStore { decision: PendingDecision, undecided: Option<Box<UndecidedRequest<R, S>>> },
         Delayed { sleep: Pin<Box<tokio::time::Sleep>>, delayed: Option<Box<DelayedRequest<R::Admitted, S, R::Limits>>> },
         Forwarding { #[pin] future: S::Future, pending: Option<PendingResponse<R::Limits>> },
     }
@@ -235,15 +236,15 @@ where
                     undecided,
                 } => {
                     let (verdict, ticket) = ready!(decision.as_mut().poll(cx));
-                    let Some(mut undecided) = undecided.take() else {
+                    let Some(undecided) = undecided.take() else {
                         return Poll::Pending;
                     };
-                    let next_state = undecided.ready_service.conclude(
-                        undecided.request,
-                        undecided.slot,
-                        &verdict,
-                        ticket,
-                    );
+                    let UndecidedRequest {
+                        request,
+                        slot,
+                        mut ready_service,
+                    } = *undecided;
+                    let next_state = ready_service.conclude(request, slot, &verdict, ticket);
                     self.set(next_state);
                 }
                 ThrottleFutureProject::Delayed { sleep, delayed } => {

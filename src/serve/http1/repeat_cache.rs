@@ -121,6 +121,8 @@ pub struct RouteDecision {
     pub(crate) client: Rc<ClientIdentity>,
     /// The ban of the client, and the version of the bans in which it was looked for.
     client_ban: RefCell<Option<(u64, Option<Arc<ActiveBan>>)>>,
+    /// Whether the route was found to have no objection to the client. That depends on the two of them alone.
+    pub(crate) is_client_served: Cell<bool>,
     /// The keys that the route's limits count by.
     pub(crate) prepared_decision: PreparedDecision,
     /// The response to the last verdict, if that was a refusal that may be repeated.
@@ -362,6 +364,7 @@ impl RouteDecision {
             key_version: 0,
             client,
             client_ban: RefCell::default(),
+            is_client_served: Cell::new(false),
             prepared_decision,
             refusal: RefCell::default(),
             forwarded_head: RefCell::default(),

@@ -34,7 +34,6 @@ use crate::limit::pressure::Pressure;
 use crate::limit::{Identity, IdentitySet};
 use crate::route::Route;
 use crate::serve::http1::repeat_cache::RouteDecision;
-use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{Admission, AdmissionRequest};
 
 /// The layer that wraps a service in [`Identify`].
@@ -99,7 +98,8 @@ where
         let generation = &arrival.context.generation;
         let repeated_fields = arrival.repeated_fields.as_ref();
         let route_index = routed.matched_route.single_route_index();
-        let sought_custom = sought_custom(generation, routed.route());
+        let banned_identities = generation.bans.identities();
+        let sought_custom = sought_custom(routed.route(), banned_identities);
         let key_version = generation.identifier.runtime_key_version();
         let route_decision = repeated_fields
             .and_then(|fields| fields.route_decision(generation, route_index?, &arrival.head))
@@ -130,8 +130,9 @@ where
             false => IdentificationStage::Whole,
         };
         let of_head = route_decision.as_deref().filter(|_| !must_read_ahead);
-        let refusal = screening::refuse_client(arrival, route, &client, stage, of_head);
-        if let Some(cause) = refusal {
+        if (has_lists || !banned_identities.is_empty())
+            && let Some(cause) = screening::refuse_client(arrival, route, &client, stage, of_head)
+        {
             let _ = arrival.context.client.set(client.clone());
             if cause.is_about_client() && !screening::must_be_counted(&client) {
                 return Either::Right(Either::Right(deny(cause, arrival)));
@@ -153,7 +154,7 @@ where
             _ if must_read_ahead => None,
             (Some(cause), _) => Some(cause),
             (None, Some(detail)) => Some(RefusalCause::Bad(detail)),
-            (None, None) => find_request_objection(&routed, &client),
+            (None, None) => find_objection(&routed, &client, route_decision.as_deref()),
         };
         let identified = Identified {
             routed,
@@ -254,6 +255,24 @@ where
     }
 }
 
+/// Why the route does not serve the client: see [`find_request_objection`]. That there is no reason is remembered in
+/// `route_decision`.
+#[inline]
+fn find_objection(
+    routed: &Routed,
+    client: &ClientIdentity,
+    route_decision: Option<&RouteDecision>,
+) -> Option<RefusalCause> {
+    if route_decision.is_some_and(|decision| decision.is_client_served.get()) {
+        return None;
+    }
+    let objection = find_request_objection(routed, client);
+    if let Some(decision) = route_decision.filter(|_| objection.is_none()) {
+        decision.is_client_served.set(true);
+    }
+    objection
+}
+
 /// The denial of a request by the lists of its route for its client's address. An unclear address is refused later, like
 /// another ambiguous identity.
 fn find_address_denial(routed: &Routed) -> Option<RefusalCause> {
@@ -323,7 +342,10 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         let credential = credential_in_body::find_credential(route, identifier, head, body_start)?;
         if credential != FieldValue::Absent {
             let unclear_email_reason = client.unclear_email_reason;
-            let found = (credential, sought_custom(&generation, route));
+            let found = (
+                credential,
+                sought_custom(route, generation.bans.identities()),
+            );
             *client = identify_with_credential(context, head, route, routed.now, found);
             client.unclear_email_reason = unclear_email_reason;
         }
@@ -408,9 +430,8 @@ fn identify_client(
 /// The custom identities that are looked for: those of the route, and those by which clients are banned. They are
 /// computed once for a head, because bans may change meanwhile.
 #[inline]
-fn sought_custom(generation: &Generation, route: &Route) -> IdentitySet {
-    let banned_identities = generation.bans.identities().custom_only();
-    route.reads.custom.union(banned_identities)
+fn sought_custom(route: &Route, banned_identities: IdentitySet) -> IdentitySet {
+    route.reads.custom.union(banned_identities.custom_only())
 }
 
 /// Whether clients of preflights that get their responses here are identified by more than their addresses: if a limit
@@ -424,7 +445,8 @@ pub(super) fn identifies_preflights(route: &Route) -> bool {
 fn identify_for_preflight(routed: &Routed) -> Rc<ClientIdentity> {
     let route = routed.route();
     if identifies_preflights(route) {
-        let sought_custom = sought_custom(&routed.arrival.context.generation, route);
+        let sought_custom =
+            sought_custom(route, routed.arrival.context.generation.bans.identities());
         return identify_client(routed, sought_custom).0;
     }
     let context = &routed.arrival.context;

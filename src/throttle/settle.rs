@@ -227,6 +227,14 @@ impl<B> SettlingBody<B> {
     pub fn inner_mut(&mut self) -> &mut B {
         &mut self.inner
     }
+
+    /// Ends the body with `end`. Then what is left of the request's ticket is settled.
+    pub fn end<T>(self, end: impl FnOnce(B) -> T) -> T {
+        let SettlingBody { inner, open_ticket } = self;
+        let result = end(inner);
+        drop(open_ticket);
+        result
+    }
 }
 
 impl<B: Body<Data = Bytes>> Body for SettlingBody<B> {

@@ -22,8 +22,10 @@ use crate::serve::stack::downstream::Downstream;
 use crate::serve::stack::layers::Stack;
 use crate::serve::stack::observe::ObservedBody;
 use crate::serve::stack::peer::Peer;
+use crate::serve::stack::request_context::RequestContext;
 use crate::serve::stack::stages::FreshRequest;
 use crate::serve::worker::client_socket::{BODY_DRAIN_TIMEOUT, IDLE_DRAIN_TIMEOUT};
+use crate::serve::worker::generation::Generation;
 
 /// How the HTTP/1.1 exchanges of a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +41,10 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
     let worker = &peer.worker;
     // A client without TLS may begin with the preface of HTTP/2.
     let mut may_be_http2 = !peer.is_tls;
+    let mut spare_context = None;
     loop {
         wire.begin_request();
-        let next_request = poll_fn(|cx| poll_request(wire, peer, cx));
+        let next_request = poll_fn(|cx| poll_request(wire, peer, &mut spare_context, cx));
         let (head, repeated_fields, expectations) = match next_request.await {
             Ok(None) => break,
             Ok(Some(request)) => (
@@ -59,10 +62,11 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
         let gets_no_response = head
             .as_ref()
             .is_err_and(|unreadable| unreadable.gets_no_response);
+        let generation = worker.generation();
         let acme_response = head
             .as_ref()
             .ok()
-            .and_then(|head| respond_to_acme_challenge(head, peer));
+            .and_then(|head| respond_to_acme_challenge(head, peer, &generation));
         let response = match acme_response {
             Some(response) => response,
             None => {
@@ -70,8 +74,9 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
                     head,
                     downstream: Downstream::Http1(wire.clone()),
                     peer: peer.clone(),
-                    generation: worker.generation(),
+                    generation,
                     repeated_fields,
+                    spare_context: spare_context.take(),
                 }));
                 let Some(Ok(response)) = run_while_connected(wire, response_future.as_mut()).await
                 else {
@@ -96,7 +101,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
         if gets_no_response || response.body.is_withheld() {
             break;
         }
-        match send_response(wire, expectations, response, worker).await {
+        match send_response(wire, expectations, response, worker, &mut spare_context).await {
             Ok(ConnectionReuse::Possible) if wire.is_body_over() || drain_body(wire).await => {
                 peer.enter_idle();
                 if !wire.is_idle() {
@@ -120,6 +125,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
 fn poll_request(
     wire: &Wire,
     peer: &Peer,
+    spare_context: &mut Option<Rc<RequestContext>>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<ParsedRequest>, HeadError>> {
     if wire.has_unsent_response() {
@@ -134,6 +140,7 @@ fn poll_request(
     }
     if head.is_pending() && peer.deadlines.take_free_buffers_flag() {
         wire.free_buffers();
+        *spare_context = None;
     }
     head
 }
@@ -148,13 +155,15 @@ const UNREADABLE_EXPECTATIONS: ClientExpectations = ClientExpectations {
 
 /// The response to an ACME http-01 challenge (RFC 8555 section 8.3) on a connection without TLS; `None` for every other
 /// request. Such requests are counted apart from all others.
-fn respond_to_acme_challenge(head: &Head, peer: &Peer) -> Option<Response<ObservedBody>> {
+fn respond_to_acme_challenge(
+    head: &Head,
+    peer: &Peer,
+    generation: &Generation,
+) -> Option<Response<ObservedBody>> {
     if peer.is_tls {
         return None;
     }
-    let key_authorization = peer
-        .worker
-        .generation()
+    let key_authorization = generation
         .challenge_tokens
         .key_authorization(head.uri.path())?;
     peer.worker.count_acme_proof();

@@ -20,6 +20,7 @@ use crate::net::FlushQueue;
 use crate::net::flush_queue::YieldToOthers;
 use crate::serve::stack::body;
 use crate::serve::stack::observe::ObservedBody;
+use crate::serve::stack::request_context::RequestContext;
 use crate::serve::worker::worker_state::WorkerState;
 
 /// Longest body, in bytes, whose response is sent together with the responses of other connections. A longer body, or
@@ -47,12 +48,14 @@ pub enum ConnectionReuse {
     Impossible,
 }
 
-/// Sends a response. The head is queued before this returns.
+/// Sends a response. The head is queued before this returns. `spare_context` gets the context of the request when it has
+/// ended.
 pub fn send_response<'a>(
     wire: &'a Rc<Wire>,
     expectations: ClientExpectations,
     response: Response<ObservedBody>,
     worker: &'a WorkerState,
+    spare_context: &'a mut Option<Rc<RequestContext>>,
 ) -> SendResponse<'a> {
     let Response { mut head, body } = response;
     let exact_length = body.size_hint().exact();
@@ -103,6 +106,7 @@ pub fn send_response<'a>(
     SendResponse {
         wire,
         body: Some(body),
+        spare_context,
         framing,
         accepts_trailers: expectations.accepts_trailers,
         last_flush: match (is_persistent, ends_with_connection) {
@@ -184,6 +188,8 @@ pub struct SendResponse<'a> {
     wire: &'a Rc<Wire>,
     /// Dropped when its last piece is queued, so that the request is recorded before the client sees the end.
     body: Option<ObservedBody>,
+    /// Where the context of the request is put for the next one.
+    spare_context: &'a mut Option<Rc<RequestContext>>,
     framing: BodyFraming,
     accepts_trailers: bool,
     /// How the last piece is sent.
@@ -292,7 +298,11 @@ impl SendResponse<'_> {
 
     /// Drops the body, and queues the last chunk if it is chunked, with `trailers` if the client accepts them.
     fn end_body(&mut self, trailers: Option<&http::HeaderMap>) {
-        if self.body.take().is_some() && self.framing == BodyFraming::Chunked {
+        let Some(body) = self.body.take() else {
+            return;
+        };
+        *self.spare_context = body.end();
+        if self.framing == BodyFraming::Chunked {
             let trailers = trailers.filter(|_| self.accepts_trailers);
             self.wire
                 .fill_outbox(|outbox| outbox.push_chunked_end(trailers));

@@ -68,6 +68,7 @@ pub(super) async fn serve_request(
         peer: peer.clone(),
         generation: worker.generation(),
         repeated_fields: None,
+        spare_context: None,
     };
     // The client is checked first, because a closed stream has lost what was received of the request.
     let poll_client = |cx: &mut Context<'_>| match stream.poll_client_gone(cx) {

@@ -97,6 +97,7 @@ async fn serve_head(
         peer: peer.clone(),
         generation: worker.generation(),
         repeated_fields: None,
+        spare_context: None,
     };
     let poll_client = |cx: &mut Context<'_>| Poll::Ready(stream.poll_client_gone(cx).is_pending());
     let end_reason = || stream.end_reason();

@@ -207,7 +207,12 @@ impl Forwarding<'_> {
             strips_load_reports: pool_settings.load_metric.is_some(),
             is_tunnel,
         };
-        let mut body = RelayedBody::new(exchange.into_body(now), deadlines, relay_settings);
+        let mut body = RelayedBody::new(
+            context.spare_relay.take(),
+            exchange.into_body(now),
+            deadlines,
+            relay_settings,
+        );
         if let Some(insertion) = close_insertion {
             body = body.with_close_insertion(insertion);
         }

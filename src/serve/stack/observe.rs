@@ -4,7 +4,6 @@
 //! A request is recorded when its [`ObservedBody`] is dropped. Before there is a response, it is recorded when its future
 //! is dropped, or by [`ObserveFuture::record_departure`].
 
-use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -26,7 +25,7 @@ use super::detached::{self, PendingExchange};
 use super::own_page;
 use super::peer::Peer;
 use super::refusal::Refusal;
-use super::request_context::{ExtraFacts, RequestContext};
+use super::request_context::{ExtraFacts, InitialFacts, RequestContext};
 use super::request_id::RequestId;
 use super::request_outcome::RequestOutcome;
 use super::sampling;
@@ -147,6 +146,7 @@ where
             peer,
             generation,
             repeated_fields,
+            spare_context,
         } = request;
         downstream.deadlines().report_request_begun();
         let arrived_at = generation.clock.now();
@@ -172,30 +172,18 @@ where
             || generation.ruleset.needs_heads_in_responses
             || traced.is_some()
             || may_sample();
-        let context = Rc::new(RequestContext {
+        let facts = InitialFacts {
             arrived_at,
-            extra: self.find_extra_facts(&head, &peer, &generation, traced),
             method,
             head: (needs_head && unreadable.is_none()).then(|| head.clone()),
             unreadable_path,
             repeated_fields: repeated_fields.clone(),
-            client: OnceCell::new(),
-            route_index: Cell::new(None),
-            deciding_limit: Cell::new(None),
-            sampled_decision: Cell::new(None),
-            is_without_store: Cell::new(false),
-            server_name: RefCell::new(None),
-            reason: Cell::new(None),
-            status: Cell::new(0),
-            is_from_upstream: Cell::new(false),
-            outcome: Cell::new(RequestOutcome::Gone),
-            sent_bytes: Cell::new(0),
-            holdings: RefCell::new(None),
-            has_client_left: Cell::new(false),
+            extra: self.find_extra_facts(&head, &peer, &generation, traced),
             peer,
             generation,
             access_log: self.access_log.clone(),
-        });
+        };
+        let context = RequestContext::begin(spare_context, facts);
         let record_on_drop = Some(RecordOnDrop(context.clone()));
         let arrival = Arrival {
             head,
@@ -353,6 +341,19 @@ impl ObservedBody {
         }
     }
 
+    /// Ends the request, which is recorded. Returns its context for the next request of the connection; `None` if something
+    /// still holds it.
+    pub fn end(mut self) -> Option<Rc<RequestContext>> {
+        self.end_unfinished();
+        // What the body holds ends before the request is recorded.
+        let spare_relay = self.body.take().into_spare_relay();
+        let record_on_drop = self.record_on_drop.take()?;
+        let mut context = record_on_drop.0.clone();
+        drop(record_on_drop);
+        Rc::get_mut(&mut context)?.clear(spare_relay);
+        Some(context)
+    }
+
     /// The body of the response to an admitted request, no longer observed; `None` if the request was refused.
     pub fn into_admitted(mut self) -> Option<SettlingBody<AdmittedBody>> {
         self.body.take().into_admitted()
@@ -368,18 +369,21 @@ impl ObservedBody {
         let body = self.body.admitted();
         body.is_none_or(|body| body.inner().is_own())
     }
-}
 
-impl Drop for ObservedBody {
-    fn drop(&mut self) {
+    #[inline]
+    fn end_unfinished(&mut self) {
+        if self.record_on_drop.is_some() && !self.body.is_end_stream() {
+            self.end_early();
+        }
+    }
+
+    /// Records why the client does not get the whole body. The rest of a response that holds permits or reserved units is
+    /// read without it.
+    fn end_early(&mut self) {
         let Some(body) = self.body.admitted() else {
             return;
         };
-        let unfinished = self
-            .record_on_drop
-            .as_ref()
-            .filter(|_| !self.body.is_end_stream());
-        let Some(RecordOnDrop(context)) = unfinished else {
+        let Some(RecordOnDrop(context)) = &self.record_on_drop else {
             return;
         };
         if context.reason.get().is_none() && context.has_lost_permits() {
@@ -409,6 +413,12 @@ impl Drop for ObservedBody {
             let exchange = PendingExchange::from_body(body);
             detached::spawn_drain(exchange, context.permits(), &worker.detached_requests);
         }
+    }
+}
+
+impl Drop for ObservedBody {
+    fn drop(&mut self) {
+        self.end_unfinished();
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use http::Method;
 
+use super::body::SpareRelay;
 use super::peer::Peer;
 use super::request_id::RequestId;
 use super::request_outcome::RequestOutcome;
@@ -71,6 +72,8 @@ pub struct RequestContext {
     pub holdings: RefCell<Option<Holdings>>,
     /// Whether the client has left before there was a response, or gets none because it is late.
     pub has_client_left: Cell<bool>,
+    /// Memory for the body of a response, which an earlier request of the connection has left; `None` without.
+    pub spare_relay: Cell<Option<SpareRelay>>,
     /// The client's end of the connection.
     pub peer: Rc<Peer>,
     /// The configuration that serves the request to its end.
@@ -94,7 +97,130 @@ pub struct ExtraFacts {
     pub upstream_duration: Cell<Option<Nanos>>,
 }
 
+/// What is known of a request when its context begins: see the fields of [`RequestContext`].
+pub(super) struct InitialFacts {
+    pub(super) arrived_at: Nanos,
+    pub(super) method: Option<Method>,
+    pub(super) head: Option<Rc<Head>>,
+    pub(super) unreadable_path: Option<Box<str>>,
+    pub(super) repeated_fields: Option<Rc<RepeatedFields>>,
+    pub(super) extra: Option<Box<ExtraFacts>>,
+    pub(super) peer: Rc<Peer>,
+    pub(super) generation: Rc<Generation>,
+    pub(super) access_log: Rc<WorkerLog>,
+}
+
 impl RequestContext {
+    /// The context of a new request. `spare_context` is used if nothing else holds it, because to allocate one and to move
+    /// it there costs more than all else here.
+    #[inline]
+    pub(super) fn begin(
+        spare_context: Option<Rc<RequestContext>>,
+        facts: InitialFacts,
+    ) -> Rc<RequestContext> {
+        if let Some(mut context) = spare_context
+            && let Some(reused) = Rc::get_mut(&mut context)
+        {
+            reused.restart(facts);
+            return context;
+        }
+        Rc::new(RequestContext::new(facts))
+    }
+
+    fn new(facts: InitialFacts) -> RequestContext {
+        RequestContext {
+            arrived_at: facts.arrived_at,
+            method: facts.method,
+            head: facts.head,
+            unreadable_path: facts.unreadable_path,
+            repeated_fields: facts.repeated_fields,
+            client: OnceCell::new(),
+            route_index: Cell::new(None),
+            deciding_limit: Cell::new(None),
+            sampled_decision: Cell::new(None),
+            is_without_store: Cell::new(false),
+            server_name: RefCell::new(None),
+            reason: Cell::new(None),
+            status: Cell::new(0),
+            is_from_upstream: Cell::new(false),
+            outcome: Cell::new(RequestOutcome::Gone),
+            sent_bytes: Cell::new(0),
+            extra: facts.extra,
+            holdings: RefCell::new(None),
+            has_client_left: Cell::new(false),
+            spare_relay: Cell::new(None),
+            peer: facts.peer,
+            generation: facts.generation,
+            access_log: facts.access_log,
+        }
+    }
+
+    /// Makes a context that was [cleared](RequestContext::clear) that of a new request, in its place.
+    #[inline]
+    fn restart(&mut self, facts: InitialFacts) {
+        self.arrived_at = facts.arrived_at;
+        self.method = facts.method;
+        self.head = facts.head;
+        self.unreadable_path = facts.unreadable_path;
+        self.repeated_fields = facts.repeated_fields;
+        self.extra = facts.extra;
+        self.peer = facts.peer;
+        self.generation = facts.generation;
+        self.access_log = facts.access_log;
+    }
+
+    /// Drops all that belongs to one request, so that the context can be used for another one. It keeps the connection and
+    /// the configuration, and `spare_relay` for the next response.
+    pub(super) fn clear(&mut self, spare: Option<SpareRelay>) {
+        // Each field stands here, so that a new one is not forgotten.
+        let RequestContext {
+            arrived_at: _,
+            method,
+            head,
+            unreadable_path,
+            repeated_fields,
+            client,
+            route_index,
+            deciding_limit,
+            sampled_decision,
+            is_without_store,
+            server_name,
+            reason,
+            status,
+            is_from_upstream,
+            outcome,
+            sent_bytes,
+            extra,
+            holdings,
+            has_client_left,
+            spare_relay,
+            peer: _,
+            generation: _,
+            access_log: _,
+        } = self;
+        *method = None;
+        *head = None;
+        *unreadable_path = None;
+        *repeated_fields = None;
+        *client = OnceCell::new();
+        route_index.set(None);
+        deciding_limit.set(None);
+        sampled_decision.set(None);
+        is_without_store.set(false);
+        *server_name = RefCell::new(None);
+        reason.set(None);
+        status.set(0);
+        is_from_upstream.set(false);
+        outcome.set(RequestOutcome::Gone);
+        sent_bytes.set(0);
+        *extra = None;
+        *holdings = RefCell::new(None);
+        has_client_left.set(false);
+        if spare.is_some() {
+            *spare_relay = Cell::new(spare);
+        }
+    }
+
     /// The client's address; behind trusted proxies the address that they report.
     pub fn ip(&self) -> IpAddr {
         self.client.get().map_or(self.peer.ip, |client| client.ip)

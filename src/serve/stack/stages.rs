@@ -35,6 +35,8 @@ pub struct FreshRequest {
     pub generation: Rc<Generation>,
     /// What the connection remembers of earlier requests with the same header fields.
     pub repeated_fields: Option<Rc<RepeatedFields>>,
+    /// The context of the connection's last request, to be used again; `None` if there is none.
+    pub spare_context: Option<Rc<RequestContext>>,
 }
 
 /// A request that is observed from now on. The type is small, because every layer moves it.

@@ -21,4 +21,4 @@ pub use early_close::{CloseInsertion, EarlyClose, SharedClose};
 pub use request_body::{
     BodyStart, FieldPresence, MAX_READ_AHEAD_BYTES, PolledFrame, ReadAhead, RequestBody, TunnelGate,
 };
-pub use response_body::{AdmittedBody, RelaySettings, RelayedBody, ResponseBody};
+pub use response_body::{AdmittedBody, RelaySettings, RelayedBody, ResponseBody, SpareRelay};

@@ -23,7 +23,10 @@ use crate::upstream::UpstreamBody;
 
 /// A response's body from an upstream. It is boxed, because every layer of the stack moves the response, and a response of
 /// the gateway itself would be as large.
-pub struct RelayedBody(Box<RelayedParts>);
+pub struct RelayedBody(Box<Option<RelayedParts>>);
+
+/// The memory of a [`RelayedBody`] that has ended, for another one.
+pub struct SpareRelay(Box<Option<RelayedParts>>);
 
 struct RelayedParts {
     upstream_body: UpstreamBody<RequestBody>,
@@ -46,39 +49,49 @@ pub struct RelaySettings {
 }
 
 impl RelayedBody {
-    /// Streams `upstream_body`. `deadlines` are those of the request at its client.
+    /// Streams `upstream_body`, in the memory of `spare` if there is some. `deadlines` are those of the request at its client.
     pub fn new(
+        spare: Option<SpareRelay>,
         upstream_body: UpstreamBody<RequestBody>,
         deadlines: Rc<Deadlines>,
         settings: RelaySettings,
     ) -> RelayedBody {
-        RelayedBody(Box::new(RelayedParts {
+        let mut parts = spare.map_or_else(Box::default, |spare| spare.0);
+        *parts = Some(RelayedParts {
             upstream_body,
             deadlines,
             settings,
             close_insertion: None,
-        }))
+        });
+        RelayedBody(parts)
     }
 
     /// Ends a WebSocket with a close frame of the gateway, where `insertion` says so.
     pub fn with_close_insertion(mut self, insertion: CloseInsertion) -> RelayedBody {
-        self.0.close_insertion = Some(Box::new(insertion));
+        if let Some(parts) = &mut *self.0 {
+            parts.close_insertion = Some(Box::new(insertion));
+        }
         self
     }
 
     /// Replaces the deadlines of a client that has left, because its connection may carry other requests.
     pub fn detach(&mut self, deadlines: Rc<Deadlines>) {
-        self.0.deadlines = deadlines;
+        if let Some(parts) = &mut *self.0 {
+            parts.deadlines = deadlines;
+        }
     }
 
     /// Prepares the next read of a response whose client has left: registers the task to be woken when the server is late,
     /// and cancels a request that was not sent whole. Returns whether more of the response can come.
     pub fn poll_detached(&mut self, cx: &mut Context<'_>) -> bool {
-        let RelayedParts {
+        let Some(RelayedParts {
             upstream_body,
             deadlines,
             ..
-        } = &mut *self.0;
+        }) = &mut *self.0
+        else {
+            return false;
+        };
         let _ = deadlines.must_close(cx);
         if !upstream_body.is_sent() {
             upstream_body.cancel(cx);
@@ -88,7 +101,16 @@ impl RelayedBody {
 
     /// Takes the upstream's body out, without the client's deadlines, and leaves an empty one.
     pub fn take_upstream_body(&mut self) -> UpstreamBody<RequestBody> {
-        std::mem::replace(&mut self.0.upstream_body, UpstreamBody::empty())
+        match &mut *self.0 {
+            Some(parts) => std::mem::replace(&mut parts.upstream_body, UpstreamBody::empty()),
+            None => UpstreamBody::empty(),
+        }
+    }
+
+    /// Ends the body, and leaves its memory.
+    fn into_spare(mut self) -> SpareRelay {
+        *self.0 = None;
+        SpareRelay(self.0)
     }
 }
 
@@ -174,18 +196,25 @@ impl Body for RelayedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        match self.0.close_insertion {
-            None => self.0.poll_relayed(cx),
-            Some(_) => self.0.poll_until_closed(cx),
+        let Some(parts) = &mut *self.0 else {
+            return Poll::Ready(None);
+        };
+        match parts.close_insertion {
+            None => parts.poll_relayed(cx),
+            Some(_) => parts.poll_until_closed(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.upstream_body.is_end_stream()
+        let parts = self.0.as_ref().as_ref();
+        parts.is_none_or(|parts| parts.upstream_body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.upstream_body.size_hint()
+        match &*self.0 {
+            Some(parts) => parts.upstream_body.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
     }
 }
 
@@ -291,6 +320,19 @@ impl ResponseBody {
     /// Takes the body out, and leaves an empty one.
     pub fn take(&mut self) -> ResponseBody {
         std::mem::replace(self, ResponseBody::FromGateway(None))
+    }
+
+    /// Ends the body. Returns its memory, if an upstream has sent it.
+    pub fn into_spare_relay(self) -> Option<SpareRelay> {
+        match self {
+            ResponseBody::Admitted(body) => body.end(|body| match body {
+                AdmittedBody::Relayed(body) => Some(body.into_spare()),
+                AdmittedBody::Own(_) => None,
+            }),
+            ResponseBody::FromGateway(_) | ResponseBody::Withheld | ResponseBody::Compressed(_) => {
+                None
+            }
+        }
     }
 
     /// Compresses the body of the response to an admitted request. Returns whether it does; it does not if the memory for

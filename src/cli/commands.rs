@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    audit, ban, bans, check, demo, explain, grant, grants, key, log, near, ready, revoke, run, schema,
-    signals, top, tried, unban,
+    audit, ban, bans, check, demo, explain, grant, grants, key, log, near, ready, revoke, run,
+    schema, signals, top, tried, unban,
 };
 
 /// A reverse-proxy gateway that counts before it forwards.

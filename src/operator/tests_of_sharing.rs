@@ -193,10 +193,7 @@ fn an_order_about_a_key_with_an_impossible_time_is_refused() -> Result<(), BanEr
     let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let path = folder.path().join("orders");
     let clock = Clock::manual(Nanos::from_secs(1_000_000));
-    let open = || {
-        let registry = BanRegistry::open(Some(&path), true, clock.clone());
-        registry.unwrap_or_else(|error| panic!("{error}"))
-    };
+    let open = || open(Some(&path), &clock);
     open().ban(order("user=alice", 60), &identifier())?;
     let entry = open().list().remove(0).entry;
     for changed_at in [u64::MAX, 32_503_680_000_000 - 1] {
@@ -229,8 +226,7 @@ fn the_store_does_not_wait_for_the_disk() {
     let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let path = folder.path().join("orders");
     let clock = Clock::manual(Nanos::from_secs(1_000_000));
-    let registry = BanRegistry::open(Some(&path), true, clock);
-    let registry = registry.unwrap_or_else(|error| panic!("{error}"));
+    let registry = open(Some(&path), &clock);
     let lock = std::fs::File::create(folder.path().join("orders.lock"));
     let lock = lock.unwrap_or_else(|error| panic!("{error}"));
     assert!(lock.lock().is_ok());
@@ -239,10 +235,10 @@ fn the_store_does_not_wait_for_the_disk() {
         let order = scope.spawn(|| registry.ban(order("user=alice", 60), &identifier()));
         // It is taken over at once until the order waits for the disk.
         let keeper = scope.spawn(|| {
-            while registry.merge(&[]) {
+            while registry.entries().merge(&[]) {
                 std::thread::yield_now();
             }
-            registry.take_unpublished(200).len()
+            registry.entries().take_unpublished(200).len()
         });
         for _ in 0..1_000 {
             if keeper.is_finished() {
@@ -255,8 +251,8 @@ fn the_store_does_not_wait_for_the_disk() {
         assert!(keeper.join().is_ok_and(|count| count == 0));
         assert!(order.join().is_ok_and(|order| order.is_ok()));
     });
-    assert!(registry.merge(&[]));
-    assert_eq!(registry.take_unpublished(200).len(), 1);
+    assert!(registry.entries().merge(&[]));
+    assert_eq!(registry.entries().take_unpublished(200).len(), 1);
 }
 
 /// Both clocks are right again later, and nothing is lost.

@@ -282,7 +282,9 @@ impl KeyControl {
             (true, _) => String::from("a client cannot choose its key"),
             (false, true) => {
                 let article = article(&proven_names);
-                format!("a client cannot choose its key; without {article} {proven_names} it gets 401")
+                format!(
+                    "a client cannot choose its key; without {article} {proven_names} it gets 401"
+                )
             }
             (false, false) => format!(
                 "a client cannot choose its key; without {} {proven_names} it is counted by {}",
@@ -402,4 +404,3 @@ fn article(names: &str) -> &'static str {
         false => "a",
     }
 }
-

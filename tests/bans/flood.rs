@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde_json::json;
 use tollgate::base::clock::{Clock, Nanos};
@@ -9,7 +10,7 @@ use tollgate::identity::{
     ClientIdentity, IdentificationStage, Identifier, Keyer, Settings as IdentitySettings,
 };
 use tollgate::limit::{BanPolicy, Identity, LimitName, RateLimit, Rule};
-use tollgate::operator::{BanRegistry, EntryMap, NewBan};
+use tollgate::operator::{BanRegistry, EntryRegistry, NewBan};
 
 use crate::common::wait_until;
 use crate::{Site, from};
@@ -17,7 +18,7 @@ use crate::{Site, from};
 /// The clients that a flood brings; each is banned.
 const OFFENDERS: u32 = 1_000_000;
 /// The offenders between two refreshes: as many as a registry takes.
-const BATCH: u32 = EntryMap::MAX_ENTRIES as u32;
+const BATCH: u32 = BanRegistry::MAX_BANS as u32;
 /// What a flood may add to the peak memory of a registry, in MiB.
 const MAX_MIB: u64 = 64;
 
@@ -57,8 +58,16 @@ fn a_million_banned_addresses_displace_no_order_and_take_bounded_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("orders");
     let clock = Clock::manual(Nanos::from_secs(1_000_000));
-    let registry = BanRegistry::open(Some(&path), true, clock.clone()).unwrap();
+    let entries = EntryRegistry::open(Some(&path), true, clock.clone());
+    let entries = Arc::new(entries.unwrap());
+    let registry = BanRegistry::new(entries.clone());
     let identifier = || Identifier::new(IdentitySettings::default(), Keyer::new([3; 16]));
+    let refresh = || {
+        registry.ban_offenders();
+        let refreshed = entries.refresh();
+        registry.publish(&refreshed, 1, identifier);
+        refreshed.changes.len()
+    };
     let for_reports = identifier();
     let rate = "1/h".parse().unwrap();
     let name = LimitName::new("few").unwrap();
@@ -77,11 +86,11 @@ fn a_million_banned_addresses_displace_no_order_and_take_bounded_memory() {
         registry.report_refusal((&rule, &POLICY), key, &client, &for_reports, clock.now());
         if number % BATCH == BATCH - 1 {
             clock.advance(Nanos::from_millis(200));
-            begun += registry.refresh(1, identifier).len();
+            begun += refresh();
             most = most.max(registry.count());
         }
     }
-    registry.save();
+    entries.save();
     let peak = mib("self", "VmHWM");
     let file_bytes = fs::metadata(&path).unwrap().len();
     println!(
@@ -89,7 +98,7 @@ fn a_million_banned_addresses_displace_no_order_and_take_bounded_memory() {
          {file_bytes} bytes on the disk"
     );
     assert!(begun >= OFFENDERS as usize, "{begun} were banned");
-    assert_eq!(most, EntryMap::MAX_ENTRIES);
+    assert_eq!(most, BanRegistry::MAX_BANS);
     assert!(
         peak <= before + MAX_MIB,
         "{before} MiB before, {peak} MiB at the peak"
@@ -98,7 +107,7 @@ fn a_million_banned_addresses_displace_no_order_and_take_bounded_memory() {
     let index = registry.index();
     let latest = (OFFENDERS - BATCH..OFFENDERS).map(address);
     let refused = latest.filter(|ip| index.find_address(*ip, clock.now()).is_some());
-    let room = EntryMap::MAX_ENTRIES - users.len();
+    let room = BanRegistry::MAX_BANS - users.len();
     assert_eq!(refused.count(), room, "the latest offenders are refused");
     for user in &users {
         let mut client = ClientIdentity::new([203, 0, 113, 7].into());

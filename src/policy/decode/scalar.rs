@@ -338,7 +338,9 @@ pub(super) fn parse_header_name(text: &str) -> Result<HeaderName, String> {
 fn suggest_rate(text: &str) -> Option<String> {
     let (quota, window) = text.split_once('/').or_else(|| text.split_once(" per "))?;
     // nginx writes `5r/m`.
-    let quota = quota.trim_end().trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let quota = quota
+        .trim_end()
+        .trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = window
         .trim()
         .trim_start_matches(|c: char| c.is_ascii_digit())

@@ -156,11 +156,7 @@ fn target_of(changed: &Changed, limit: &str, key: &str) -> String {
 }
 
 /// The response to a change of a grant.
-fn respond(
-    changed: Changed,
-    running: &RunningConfig,
-    wall: Duration,
-) -> Response {
+fn respond(changed: Changed, running: &RunningConfig, wall: Duration) -> Response {
     match changed {
         Ok(Ok(grant)) => {
             let identifier = running.build_identifier();

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::common::child::line_with;
-use crate::common::{assert_contains, wait_until};
+use crate::common::{assert_contains, http2, wait_until};
 use crate::{GATEWAY, PLAIN_POLICY, Site, credential_faults, json_of, key_field, request, text};
 
 #[test]
@@ -107,6 +107,24 @@ fn a_revoked_key_is_refused_on_busy_connections() {
         assert_eq!(site.revoke(&second.id).status(), 200);
         assert_eq!(statuses(&second.key), [401; 4]);
     }
+}
+
+#[test]
+fn a_revoked_key_is_refused_over_http_2_too() {
+    let site = Site::start("");
+    let added = site.add_for("alice");
+    http2::run(async {
+        let mut client = http2::Client::connect(site.server.address).await;
+        for (status, is_last) in [(200, false), (200, true), (401, false), (401, false)] {
+            let head = http2::request("GET", "/a").header("x-api-key", &*added.key);
+            let (answer, _) = client.begin(head.body(()).unwrap(), true);
+            let answer = http2::whole(answer.await.unwrap()).await.unwrap();
+            assert_eq!(answer.status, status);
+            if is_last {
+                assert_eq!(site.revoke(&added.id).status(), 200);
+            }
+        }
+    });
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn keys_that_show_only_a_hash_are_lifted_as_they_are_listed() -> Result<(), BanE
         registry.lift(key, "ann\u{7}", &identifier())?;
         assert!(registry.list().is_empty());
         let lifted = refresh(&registry).remove(0);
-        assert_eq!(lifted.kind, ChangeKind::Lifted);
+        assert_eq!(lifted.kind, ChangeKind::Revoked);
         assert_eq!(lifted.entry.by, "ann ", "no control characters");
     }
     Ok(())

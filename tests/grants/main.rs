@@ -35,7 +35,8 @@ record: { dir: record }
 struct Site {
     server: Server,
     folder: TempDir,
-    upstream: Upstream,
+    /// Held so that the server runs.
+    _upstream: Upstream,
 }
 
 impl Site {
@@ -57,7 +58,7 @@ impl Site {
         Site {
             server,
             folder,
-            upstream,
+            _upstream: upstream,
         }
     }
 

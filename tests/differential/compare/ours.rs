@@ -7,8 +7,6 @@ use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,6 +17,7 @@ use http_body_util::Empty;
 use socket2::SockRef;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::base::clock::{Clock, Nanos};
+use tollgate::base::telemetry::{Metric, Registry, WorkerCounter};
 use tollgate::http::head::{Head, ResponseHead};
 use tollgate::http::http1::MessageError;
 use tollgate::net::FlushQueue;
@@ -44,8 +43,8 @@ pub struct Ours {
     pool: Rc<UpstreamPool>,
     flushes: Rc<FlushQueue>,
     listener: TcpListener,
-    /// Connections made.
-    connected: Arc<AtomicU64>,
+    /// Counts the connections made.
+    registry: Registry,
     /// A new connection, from both ends.
     spare: Option<(TcpStream, CheckedOutConnection)>,
 }
@@ -56,10 +55,10 @@ impl Ours {
         let clock = Clock::manual(Nanos::from_secs(100));
         let settings = settings(listener.local_addr().unwrap());
         let servers = Servers::new(settings, None, clock.now());
-        let connected = Arc::new(AtomicU64::new(0));
+        let registry = Registry::default();
         let counters = PoolCounters {
-            connections_made: metrics::Counter::from_arc(connected.clone()),
-            retries: metrics::Counter::noop(),
+            connections_made: registry.worker_counter(0, Metric::UpstreamConnects, &[]),
+            retries: WorkerCounter::default(),
         };
         let flushes = Rc::new(FlushQueue::default());
         Ours {
@@ -67,7 +66,7 @@ impl Ours {
             pool: UpstreamPool::new(servers, clock, counters, 0, flushes.clone()),
             flushes,
             listener,
-            connected,
+            registry,
             spare: None,
         }
     }
@@ -135,13 +134,14 @@ impl Ours {
             client: any,
             local: any,
         };
-        let before = self.connected.load(Relaxed);
+        let connected = || self.registry.total(Metric::UpstreamConnects, &[]);
+        let before = connected();
         let client = ClientContext {
             balance_key: None,
             addresses: ends,
         };
         let connection = self.runtime.block_on(self.pool.checkout(client)).unwrap();
-        if self.connected.load(Relaxed) == before {
+        if connected() == before {
             return true;
         }
         let (server, _) = self.listener.accept().unwrap();

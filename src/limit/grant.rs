@@ -1,11 +1,11 @@
-//! [`Grant`]: how much more of a limit a key has for a time, and the limit that follows from it. The windows and the
+//! [`LimitGrant`]: how much more of a limit a key has for a time, and the limit that follows from it. The windows and the
 //! algorithm stay, so what was counted before counts on, and after the grant too.
 
 use super::{Algorithm, Concurrency, Rate, RateLimit, RuleLimit, ThrottleMode, sliding_log};
 
 /// How much more of a limit a key has. The factor comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Grant {
+pub struct LimitGrant {
     /// The factor of each number of the limit, at least 1. It multiplies what is admitted at once, too.
     pub times: u32,
     /// What is added to each number. Neither the factor nor plans multiply it, and a written `burst` stays.
@@ -36,7 +36,7 @@ impl RuleLimit {
     /// # Errors
     ///
     /// A number would be more than can be counted.
-    pub fn granted(&self, grant: Grant) -> Result<RuleLimit, GrantError> {
+    pub fn granted(&self, grant: LimitGrant) -> Result<RuleLimit, GrantError> {
         match self {
             RuleLimit::Rate(limit) => limit.granted(grant).map(RuleLimit::Rate),
             RuleLimit::Open(limit) => limit.granted(grant).map(RuleLimit::Open),
@@ -45,7 +45,7 @@ impl RuleLimit {
 }
 
 impl RateLimit {
-    fn granted(&self, grant: Grant) -> Result<RateLimit, GrantError> {
+    fn granted(&self, grant: LimitGrant) -> Result<RateLimit, GrantError> {
         let windows = self.windows.iter();
         let windows = windows.map(|rate| rate.granted(grant.times, grant.add));
         let windows: Option<Vec<Rate>> = windows.collect();
@@ -74,7 +74,7 @@ impl RateLimit {
 }
 
 impl Concurrency {
-    fn granted(&self, grant: Grant) -> Result<Concurrency, GrantError> {
+    fn granted(&self, grant: LimitGrant) -> Result<Concurrency, GrantError> {
         let max_open = self.max_open.checked_mul(grant.times);
         let added = self.added.checked_add(grant.add);
         let (max_open, added) = max_open.zip(added).ok_or(GrantError::TooMuch)?;
@@ -91,7 +91,7 @@ impl Concurrency {
 
 impl ThrottleMode {
     /// What is done above the larger number. An elastic limit lends in the same proportion as before.
-    fn granted(self, grant: Grant) -> ThrottleMode {
+    fn granted(self, grant: LimitGrant) -> ThrottleMode {
         let ThrottleMode::Elastic { at_most, base } = self else {
             return self;
         };
@@ -144,7 +144,7 @@ mod tests {
         let rates = ["2/s", "10/m"].map(|text| text.parse().unwrap());
         let limit = limit(&rates, Algorithm::SlidingLog, ThrottleMode::Hard, 5);
         let check = |times, add, expected: [u32; 2], of_plan: [u32; 2]| {
-            let granted = RuleLimit::from(limit.clone()).granted(Grant { times, add });
+            let granted = RuleLimit::from(limit.clone()).granted(LimitGrant { times, add });
             let granted = granted.unwrap();
             assert_eq!(quotas(&granted, 1), expected);
             assert_eq!(quotas(&granted, 5), of_plan);
@@ -152,7 +152,7 @@ mod tests {
         check(10, 0, [20, 100], [100, 500]);
         check(1, 5, [7, 15], [15, 55]);
         check(2, 5, [9, 25], [25, 105]);
-        let open = RuleLimit::Open(Concurrency::hard(3)).granted(Grant { times: 2, add: 1 });
+        let open = RuleLimit::Open(Concurrency::hard(3)).granted(LimitGrant { times: 2, add: 1 });
         assert_eq!(open.map(|open| quotas(&open, 2)), Ok(vec![13]));
     }
 
@@ -164,8 +164,8 @@ mod tests {
             assert_eq!(limit.granted(grant).err(), expected, "{grant:?}");
         };
         let (hard, window) = (ThrottleMode::Hard, Algorithm::SlidingWindow);
-        let times = |times| Grant { times, add: 0 };
-        let add = |add| Grant { times: 1, add };
+        let times = |times| LimitGrant { times, add: 0 };
+        let add = |add| LimitGrant { times: 1, add };
         let (too_much, too_long) = (Some(GrantError::TooMuch), Some(GrantError::LogTooLong));
         check(window, hard, 1, times(1_000_000), None);
         check(window, hard, 1, times(1_000_001), too_much);
@@ -208,7 +208,7 @@ mod tests {
                 ThrottleMode::Elastic { at_most: quota.saturating_mul(2), base: quota },
             ][throttle];
             let before = limit(&[rate], algorithm, throttle, plan);
-            let Ok(after) = before.granted(Grant { times, add }) else {
+            let Ok(after) = before.granted(LimitGrant { times, add }) else {
                 return Ok(());
             };
             let expected = u64::from(quota) * u64::from(plan) * u64::from(times) + u64::from(add);

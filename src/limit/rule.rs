@@ -9,8 +9,8 @@ use ipnet::IpNet;
 use super::header_texts::{HeaderTexts, UnclonedCell};
 use super::pressure::Condition;
 use super::{
-    BanPolicy, ClientFilter, CountMode, Grant, Identity, KeySpec, OnStoreError, Reserve, RuleLimit,
-    Sharing,
+    BanPolicy, ClientFilter, CountMode, Identity, KeySpec, LimitGrant, OnStoreError, Reserve,
+    RuleLimit, Sharing,
 };
 
 /// The longest name of a limit, in bytes.
@@ -149,7 +149,7 @@ pub struct Rule {
     /// The number of this rule among the [`Overrides::rules`] of another, from 1; 0 if it is no override.
     pub override_number: u16,
     /// The grant that made this override; `None` if it is from a file.
-    pub grant: Option<Grant>,
+    pub grant: Option<LimitGrant>,
     /// How gateways with one store share the counts.
     pub sharing: Sharing,
     /// What the limit does while the store cannot be reached.

@@ -10,7 +10,7 @@ use crate::identity::key_text::KeyError;
 use crate::identity::override_table::OverrideTable;
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::{
-    Fingerprint, Grant, GrantError, Identity, KeyLimit, KeySpec, OverrideSet, Overrides, Rule,
+    Fingerprint, GrantError, Identity, KeyLimit, KeySpec, LimitGrant, OverrideSet, Overrides, Rule,
     Rules,
 };
 use crate::operator::{GrantOrderError, GrantTerms, ListedGrant};
@@ -66,7 +66,7 @@ struct GrantedRule {
     /// The copies for keys of overrides and grants.
     rules: Vec<Arc<Rule>>,
     /// The numbers of the copies for grants: by the number of the override that holds without the grant.
-    numbers: HashMap<(u16, Grant), u16>,
+    numbers: HashMap<(u16, LimitGrant), u16>,
 }
 
 /// The rules of a ruleset while grants are added to them.
@@ -125,7 +125,7 @@ impl Ruleset {
     pub fn check_grant(
         &self,
         subject: &GrantSubject,
-        grant: Grant,
+        grant: LimitGrant,
         identifier: &Identifier,
     ) -> Result<(), GrantMistake> {
         let terms = GrantTerms {
@@ -213,7 +213,7 @@ impl<'a> Granting<'a> {
         if rules.is_empty() {
             return Err(self.ruleset.unknown_limit(&terms.limit));
         }
-        let grant = Grant {
+        let grant = LimitGrant {
             times: terms.times,
             add: terms.add,
         };
@@ -239,7 +239,7 @@ impl<'a> Granting<'a> {
         &mut self,
         rule: &Arc<Rule>,
         key: Fingerprint,
-        grant: Grant,
+        grant: LimitGrant,
     ) -> Result<bool, GrantMistake> {
         let Some(held) = self.identifier.rule_ref(0, rule, key) else {
             return Ok(false);

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, MetricsFormat};
-use crate::limit::Grant;
+use crate::limit::LimitGrant;
 use crate::operator::{
     AddedApiKey, ApiKeyError, BanError, ListedApiKey, ListedBan, ListedGrant, NewApiKey, NewBan,
 };
@@ -93,7 +93,7 @@ pub struct GrantOrder {
     /// The key as `explain` shows it.
     pub key: String,
     /// How much more.
-    pub grant: Grant,
+    pub grant: LimitGrant,
     /// How long it lasts.
     pub duration: Duration,
     /// Why; may be empty.

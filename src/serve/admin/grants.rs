@@ -14,7 +14,7 @@ use super::control::{ControlState, GrantOrder};
 use super::operator::AdminOperator;
 use super::problem::problem_response;
 use crate::identity::Identifier;
-use crate::limit::{Grant, Rate, Rule, RuleLimit};
+use crate::limit::{LimitGrant, Rate, Rule, RuleLimit};
 use crate::operator::{GrantOrderError, GrantRegistry, ListedGrant};
 use crate::policy::{GrantMistake, parse_duration};
 use crate::serve::worker::generation::RunningConfig;
@@ -106,11 +106,11 @@ pub(super) async fn revoke(
 /// Reads an order that `by` has signed. The error is for its operator.
 fn read_order(body: OrderBody, by: String) -> Result<GrantOrder, String> {
     let grant = match (&body.times, &body.add) {
-        (Some(times), None) => Grant {
+        (Some(times), None) => LimitGrant {
             times: read_number("times", times, 2, MAX_TIMES)?,
             add: 0,
         },
-        (None, Some(add)) => Grant {
+        (None, Some(add)) => LimitGrant {
             times: 1,
             add: read_number("add", add, 1, Rate::MAX_QUOTA)?,
         },

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use tollgate::base::clock::Clock;
 
 use crate::common::redis::Redis;
+use crate::common::topology::Cluster;
 use crate::common::{Client, assert_contains, wait_until};
 use crate::fleet::Fleet;
 use crate::memcached;
@@ -264,4 +265,24 @@ fn two_gateways_over_memcached() {
     wait_until("all requests have ended", || upstream.open("u") == 0);
     all_are_free(&upstream, &fleet);
     assert_eq!(upstream.most(), PERMITS, "{statuses:?}");
+}
+
+/// A user's permits, those of another user and the lease are on several servers.
+#[test]
+fn two_gateways_over_a_cluster() {
+    let cluster = Cluster::start(&[]);
+    let (upstream, mut fleet) = start(2, &cluster.url(), ", on_store_error: closed");
+    let busy = Busy::start(16, "u", &fleet.addresses());
+    all_in_use(&upstream);
+    for user in ["v", "w", "x", "y"] {
+        assert_eq!(get(fleet.gateways[1].address, user, "1"), 200);
+    }
+    let killed = fleet.gateways.remove(0);
+    killed.signal(Signal::KILL);
+    drop(killed);
+    all_in_use(&upstream);
+    busy.stop();
+    wait_until("all requests have ended", || upstream.open("u") == 0);
+    all_are_free(&upstream, &fleet);
+    assert_eq!(upstream.most(), PERMITS);
 }

@@ -138,6 +138,11 @@ impl OperatorTokens {
         Ok(OperatorTokens(tokens))
     }
 
+    /// All tokens.
+    pub fn list(&self) -> impl Iterator<Item = &OperatorToken> {
+        self.0.iter()
+    }
+
     /// The operator who sent this token at `now`, the time since the Unix epoch.
     ///
     /// All hashes are compared, each in constant time, so that the duration reveals nothing of the tokens.
@@ -146,6 +151,11 @@ impl OperatorTokens {
     ///
     /// See [`TokenError`].
     pub fn find(&self, sent: &[u8], now: Duration) -> Result<&OperatorToken, TokenError> {
+        // A hash in the file may be that of any text, also of one that can be guessed.
+        let is_token = std::str::from_utf8(sent).is_ok_and(OperatorToken::is_token);
+        if !is_token {
+            return Err(TokenError::Unknown);
+        }
         let sent_hash = sha256(sent);
         // A loop without an early end.
         let found = self.0.iter().fold(None, |found, token| {
@@ -191,8 +201,9 @@ mod tests {
 
     #[test]
     fn tokens_are_found_by_text_and_by_hash() {
-        // SHA-256 of `abc`, from FIPS 180-4.
-        let digits = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        // From FIPS 180-4, as `abc` is too short to be sent.
+        let text = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+        let digits = "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1";
         let digits = digits.as_bytes().chunks(2);
         let bytes = digits.map(|pair| {
             let pair = std::str::from_utf8(pair).unwrap();
@@ -201,22 +212,24 @@ mod tests {
         let hash: TokenHash = bytes.collect::<Vec<_>>().try_into().unwrap();
         let until = Some(Duration::from_secs(9));
         let alice = OperatorToken::of_hash("alice", Right::Read, until, hash);
-        let bob = token("bob", Right::Admin, "abcd");
-        let tokens = OperatorTokens::new(vec![alice, bob]).unwrap();
+        let short = token("short", Right::Read, "short-token-123");
+        let bob = token("bob", Right::Admin, "token-of-bob-0123456789");
+        let tokens = OperatorTokens::new(vec![alice, bob, short]).unwrap();
         let find = |text: &str, seconds| {
             let found = tokens.find(text.as_bytes(), Duration::from_secs(seconds));
             found.map(|token| &*token.name)
         };
-        assert_eq!(find("abc", 8), Ok("alice"));
-        assert_eq!(find("abc", 9), Err(TokenError::Expired));
-        assert_eq!(find("abcd", 9), Ok("bob"));
-        for wrong in ["", "ab", "abcde", "ABC"] {
+        assert_eq!(find(text, 8), Ok("alice"));
+        assert_eq!(find(text, 9), Err(TokenError::Expired));
+        assert_eq!(find("token-of-bob-0123456789", 9), Ok("bob"));
+        let upper = text.to_uppercase();
+        for wrong in ["", "ab", "token-of-bob-012345678", &upper, "short-token-123"] {
             assert_eq!(find(wrong, 8), Err(TokenError::Unknown), "{wrong}");
         }
         let shown = format!("{tokens:?}");
         assert_eq!(
             shown,
-            "OperatorTokens([OperatorToken(alice, read), OperatorToken(bob, admin)])"
+            "OperatorTokens([OperatorToken(alice, read), OperatorToken(bob, admin), OperatorToken(short, read)])"
         );
     }
 

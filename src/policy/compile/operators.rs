@@ -20,10 +20,15 @@ use crate::operator::{OperatorToken, OperatorTokens, Right};
 
 const ENTRY_HELP: &str = "write `alice: { token: TOKEN, rights: support }` on each line; the rights are `read`, `support` and `admin`";
 
+/// The start of a reference to a variable or a file, which only the gateway file and policies have.
+const REFERENCE_START: &str = "${";
+
+const REFERENCE_HELP: &str = "write the token itself, or `sha256:` and what `printf %s TOKEN | sha256sum` prints";
+
 /// The name of the operator with the token of `token_file`.
 const SINGLE_OPERATOR: &str = "admin";
 
-/// Reads the file that `admin` names, and returns the tokens and the text of one that is valid now. `None` if no file is
+/// Reads the file that `admin` names, and returns the tokens and the text of a valid one with the least right. `None` if no file is
 /// named, or if it has a mistake, which is reported.
 pub fn read_operators(
     cx: &mut LoadContext,
@@ -32,7 +37,7 @@ pub fn read_operators(
     admin: &AdminConfig,
 ) -> Option<(OperatorTokens, Option<String>)> {
     if let Some(file) = &admin.tokens {
-        return read_tokens(cx, files, base, file);
+        return read_tokens(cx, files, base, admin, file);
     }
     let text = read_token(cx, files, base, admin.token_file.as_ref()?)?;
     let token = OperatorToken::of_text(SINGLE_OPERATOR, Right::Admin, None, &text);
@@ -48,6 +53,11 @@ fn read_token(
     name: &Located<String>,
 ) -> Option<String> {
     let token = read_named_secret(cx, files, base, name, "the admin token")?;
+    if token.contains(REFERENCE_START) {
+        let message = format!("`{}` holds `${{`, which is not filled in there", name.value);
+        cx.error(name.location, message, Some(REFERENCE_HELP.into()));
+        return None;
+    }
     if OperatorToken::is_token(&token) {
         return Some(token);
     }
@@ -65,6 +75,7 @@ fn read_tokens(
     cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
+    admin: &AdminConfig,
     file: &Located<String>,
 ) -> Option<(OperatorTokens, Option<String>)> {
     let text = read_secret_text(cx, files, base, file, "the tokens of operators")?;
@@ -105,13 +116,12 @@ fn read_tokens(
     if tokens.len() < entries.len() || !repeated.is_empty() {
         return None;
     }
-    let now = Clock::system().wall();
-    let is_valid = |token: &&WrittenToken| {
-        let expires_at = token.token.expires_at;
-        expires_at.is_none_or(|expires_at| expires_at > now)
-    };
-    let mut valid_tokens = tokens.iter().filter(is_valid);
-    let text = valid_tokens.find_map(|token| token.text.clone());
+    let text = warn_of_validity(cx, file, entries, &tokens);
+    if text.is_none() && admin.probes.is_none() {
+        let message = "`tollgate ready` has no token: the file has only hashes, or tokens that have expired";
+        let help = "if a health check uses it, add for instance `probes: 127.0.0.1:9901` to `admin`";
+        cx.warn(file.location, message, Some(help.into()));
+    }
     match OperatorTokens::new(tokens.into_iter().map(|token| token.token).collect()) {
         Ok(tokens) => Some((tokens, text)),
         Err(index) => {
@@ -124,6 +134,40 @@ fn read_tokens(
             None
         }
     }
+}
+
+/// Warns of tokens that have expired, and if none may do everything. Returns the text of a valid token with the least right.
+fn warn_of_validity(
+    cx: &mut LoadContext,
+    file: &Located<String>,
+    entries: &[(MapKey, Node)],
+    tokens: &[WrittenToken],
+) -> Option<String> {
+    let now = Clock::system().wall();
+    let is_valid = |token: &WrittenToken| {
+        let expires_at = token.token.expires_at;
+        expires_at.is_none_or(|expires_at| expires_at > now)
+    };
+    for ((name, _), token) in entries.iter().zip(tokens) {
+        if !is_valid(token) {
+            let message = format!("the token of `{}` has expired", token.token.name);
+            let help = "remove this line, or give the operator a new token and a later `expires`";
+            cx.warn(name.location, message, Some(help.into()));
+        }
+    }
+    let valid_tokens = tokens.iter().filter(|token| is_valid(token));
+    let valid_tokens: Vec<&WrittenToken> = valid_tokens.collect();
+    if !valid_tokens
+        .iter()
+        .any(|token| token.token.right == Right::Admin)
+    {
+        let message = "no token with the right `admin` is valid, so nobody can order a reload";
+        let help = "give one operator `rights: admin`";
+        cx.warn(file.location, message, Some(help.into()));
+    }
+    let with_text = valid_tokens.iter().filter(|token| token.text.is_some());
+    let least = with_text.min_by_key(|token| token.token.right);
+    least.and_then(|token| token.text.clone())
 }
 
 /// A token, and its text unless the file has only its hash.
@@ -175,6 +219,11 @@ fn read_entry(cx: &mut LoadContext, name: &MapKey, node: &Node) -> Option<Writte
         cx.error(name.location, message, Some(ENTRY_HELP.into()));
         return None;
     };
+    if token.contains(REFERENCE_START) {
+        let message = "`${` is not filled in here, so the text itself would be the token";
+        cx.error(location, message, Some(REFERENCE_HELP.into()));
+        return None;
+    }
     let written = WrittenKey::parse(token);
     if let Some(WrittenKey::Sha256(hash)) = written {
         return Some(WrittenToken {

@@ -130,9 +130,10 @@ impl Control for Gateway {
             reason,
             result,
         } = &entry;
-        match entry.is_done() {
-            true => tracing::info!(by, peer, action, target, reason, result, "ordered"),
-            false => tracing::warn!(by, peer, action, target, reason, result, "order refused"),
+        match (entry.is_done(), entry.may_have_effect()) {
+            (true, _) => tracing::info!(by, peer, action, target, reason, result, "ordered"),
+            (_, true) => tracing::warn!(by, peer, action, target, reason, result, "ordered"),
+            _ => tracing::warn!(by, peer, action, target, reason, result, "order refused"),
         }
         if let Some(recorder) = &*self.recorder.lock() {
             let event = new_audit_event(&self.clock, entry);

@@ -9,6 +9,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::base::clock::Clock;
 use crate::limit::{CountMode, KeyLimit, Overrides, Rule, RuleLimit, ThrottleMode};
+use crate::operator::OperatorToken;
 use crate::policy::Ruleset;
 use crate::record::insight::{AuditEntry, GatewayEvent, LimitChange};
 use crate::route::Route;
@@ -18,6 +19,51 @@ const MAX_EVENT_CHANGES: usize = 100;
 
 /// The largest number of members that the text of a list names.
 const MAX_LISTED_MEMBERS: usize = 8;
+
+/// The largest number of events that wait for the record; further ones are only counted.
+const MAX_WAITING_EVENTS: usize = 300;
+
+/// Events that wait for the record.
+#[derive(Default)]
+pub(super) struct WaitingEvents {
+    events: Vec<GatewayEvent>,
+    /// Events that were dropped because too many wait.
+    dropped: u64,
+}
+
+impl WaitingEvents {
+    /// Adds an event. It is only counted if [`MAX_WAITING_EVENTS`] wait already.
+    pub(super) fn add(&mut self, event: GatewayEvent) {
+        match self.events.len() < MAX_WAITING_EVENTS {
+            true => self.events.push(event),
+            false => self.dropped += 1,
+        }
+    }
+
+    /// Takes all events. The last one says how many were dropped, if any were.
+    pub(super) fn take(&mut self) -> Vec<GatewayEvent> {
+        let mut events = std::mem::take(&mut self.events);
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            let result = format!("{dropped} orders and other events were not recorded");
+            events.push(GatewayEvent {
+                at: events.last().map_or(0, |event| event.at),
+                event: "events_dropped".to_owned(),
+                detail: format!("{result}: too many came at once; the log has them"),
+                changes: Vec::new(),
+                audit: Some(AuditEntry {
+                    by: String::new(),
+                    peer: String::new(),
+                    action: String::new(),
+                    target: String::new(),
+                    reason: String::new(),
+                    result,
+                }),
+            });
+        }
+        events
+    }
+}
 
 /// Creates an event at the current time, with the first [`MAX_EVENT_CHANGES`] of the changes. Its detail says how many
 /// more there are.
@@ -43,7 +89,7 @@ pub(super) fn new_event(
 
 /// Creates the event of an order of an operator at the current time.
 pub(super) fn new_audit_event(clock: &Clock, entry: AuditEntry) -> GatewayEvent {
-    let kind = match entry.is_done() {
+    let kind = match entry.may_have_effect() {
         true => "ordered",
         false => "order_refused",
     };
@@ -71,6 +117,35 @@ pub(super) fn find_limit_changes(before: &Ruleset, after: &Ruleset) -> Vec<Limit
         }
     }
     changes
+}
+
+/// The operators that differ between two configurations, to be added to the detail of an event. Empty if there are none.
+pub(super) fn find_operator_changes(before: &Ruleset, after: &Ruleset) -> String {
+    let tokens = |ruleset: &Ruleset| -> BTreeMap<Arc<str>, OperatorToken> {
+        let tokens = ruleset.operators.iter().flat_map(|tokens| tokens.list());
+        tokens
+            .map(|token| (token.name.clone(), token.clone()))
+            .collect()
+    };
+    let (before, after) = (tokens(before), tokens(after));
+    let mut changes = Vec::new();
+    for (name, token) in &after {
+        let right = token.right.as_str();
+        match before.get(name) {
+            None => changes.push(format!("{name} added ({right})")),
+            Some(old) if old.right != token.right => {
+                changes.push(format!("{name} {} → {right}", old.right.as_str()));
+            }
+            Some(old) if old != token => changes.push(format!("{name} changed ({right})")),
+            Some(_) => {}
+        }
+    }
+    let removed = before.keys().filter(|name| !after.contains_key(*name));
+    changes.extend(removed.map(|name| format!("{name} removed")));
+    match short_list("operators:", changes.into_iter()) {
+        list if list.is_empty() => list,
+        list => format!("; {list}"),
+    }
 }
 
 fn new_limit_change(
@@ -233,4 +308,24 @@ fn describe_overrides(overrides: &Overrides) -> String {
     }
     let count = overrides.set.keys.len();
     format!("{count} overrides ({:08x})", hasher.finish() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_events_are_counted() {
+        let clock = Clock::system();
+        let mut waiting = WaitingEvents::default();
+        for _ in 0..MAX_WAITING_EVENTS + 7 {
+            waiting.add(new_event(&clock, "ordered", "", Vec::new()));
+        }
+        let events = waiting.take();
+        assert_eq!(events.len(), MAX_WAITING_EVENTS + 1);
+        let audit = events.last().and_then(|event| event.audit.as_ref());
+        let result = audit.map(|audit| audit.result.as_str());
+        assert_eq!(result, Some("7 orders and other events were not recorded"));
+        assert!(waiting.take().is_empty());
+    }
 }

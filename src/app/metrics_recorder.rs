@@ -2,7 +2,7 @@
 //! disk. No request waits for the disk.
 //!
 //! Bounds: those of [`SeriesTable`] and [`NoteWriter`]. While another process still writes the record,
-//! [`MAX_WAITING_SECONDS`] seconds and [`MAX_WAITING_EVENTS`] events.
+//! [`MAX_WAITING_SECONDS`] seconds, and the events of [`WaitingEvents`].
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -13,6 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::error::Error;
+use super::events::WaitingEvents;
 use super::live_metrics::LiveMetrics;
 use super::note_writer::{ListRollUp, NoteWriter, minute_of};
 use super::series_table::SeriesTable;
@@ -23,8 +24,6 @@ use crate::record::{OpenError, Record, Settings};
 
 /// The largest number of seconds that wait for the record. A further one replaces the oldest.
 const MAX_WAITING_SECONDS: usize = 300;
-/// The largest number of events that wait for the record; further ones are dropped.
-const MAX_WAITING_EVENTS: usize = 300;
 
 /// The longest time for which a process records after it has begun to drain requests, because another process may wait
 /// for the record.
@@ -40,16 +39,12 @@ enum StopOrder {
 
 /// Takes events of the gateway for the record. Its clones take them for the same record.
 #[derive(Clone)]
-pub struct EventQueue(Arc<Mutex<Vec<GatewayEvent>>>);
+pub struct EventQueue(Arc<Mutex<WaitingEvents>>);
 
 impl EventQueue {
-    /// Adds an event, which is recorded at the end of the current second. It is dropped if [`MAX_WAITING_EVENTS`] wait
-    /// already.
+    /// Adds an event, which is recorded at the end of the current second. See [`WaitingEvents::add`].
     pub fn add(&self, event: GatewayEvent) {
-        let mut events = self.0.lock();
-        if events.len() < MAX_WAITING_EVENTS {
-            events.push(event);
-        }
+        self.0.lock().add(event);
     }
 }
 
@@ -57,8 +52,7 @@ impl EventQueue {
 pub struct MetricsRecorder {
     /// Set once this process writes the record.
     record: Arc<OnceLock<Record>>,
-    /// Events that wait to be recorded, at most [`MAX_WAITING_EVENTS`].
-    events: Arc<Mutex<Vec<GatewayEvent>>>,
+    events: Arc<Mutex<WaitingEvents>>,
     stop_sender: Sender<StopOrder>,
     seconds_thread: JoinHandle<()>,
     disk_thread: JoinHandle<()>,
@@ -96,7 +90,7 @@ impl MetricsRecorder {
             logged_error: String::new(),
         };
         let disk_thread = spawn_thread("record", move || disk_thread.run(&disk_wakes))?;
-        let events = Arc::new(Mutex::new(Vec::new()));
+        let events = Arc::new(Mutex::new(WaitingEvents::default()));
         let insight = live_metrics
             .running
             .read()

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use super::events::WaitingEvents;
 use crate::record::insight::{
-    GatewayEvent, KeyLists, ListSums, LiveInsight, MAX_LISTED_KEYS, Minute, RequestSample,
+    KeyLists, ListSums, LiveInsight, MAX_LISTED_KEYS, Minute, RequestSample,
 };
 use crate::record::{Note, Record, Topic};
 
@@ -37,7 +38,7 @@ pub(super) struct NoteWriter {
     /// The keys and samples that workers report.
     insight: Arc<LiveInsight>,
     /// Events that wait to be written.
-    events: Arc<Mutex<Vec<GatewayEvent>>>,
+    events: Arc<Mutex<WaitingEvents>>,
     /// The first second of the current minute, in seconds since 1970.
     minute_start: u64,
     /// Minutes that wait for the record, each with its first second.
@@ -50,7 +51,7 @@ impl NoteWriter {
     /// Begins `minute`. Keys that were counted before are dropped.
     pub(super) fn new(
         insight: Arc<LiveInsight>,
-        events: Arc<Mutex<Vec<GatewayEvent>>>,
+        events: Arc<Mutex<WaitingEvents>>,
         minute: Minute,
     ) -> NoteWriter {
         insight.begin_minute(minute, |_, _| ());
@@ -77,7 +78,8 @@ impl NoteWriter {
         for (start, lists) in self.waiting_minutes.drain(..) {
             write_note(record, Topic::Minute, start, &lists, true);
         }
-        for event in self.events.lock().drain(..) {
+        let events = self.events.lock().take();
+        for event in events {
             write_note(record, Topic::Event, event.at, &event, true);
         }
         for sample in self.insight.take_samples() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::error::Error;
-use super::events::find_limit_changes;
+use super::events::{find_limit_changes, find_operator_changes};
 use super::gateway::Gateway;
 use super::listeners::{build_listeners, renew_certificates_of};
 use super::reload_changes::ReloadChanges;
@@ -138,7 +138,9 @@ impl Gateway {
                     has_same_contents,
                 ),
             };
-            self.record_event("reloaded", "the policies were read again", limit_changes);
+            let operator_changes = find_operator_changes(&config_before.loaded, &running.loaded);
+            let detail = format!("the policies were read again{operator_changes}");
+            self.record_event("reloaded", &detail, limit_changes);
             (report, acknowledgements)
         };
         for acknowledgement in acknowledgements {

@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 pub struct GatewayEvent {
     /// The time of the event, in seconds since 1970.
     pub at: u64,
-    /// `started`, `stopped`, `reloaded`, `reload_failed`, `banned`, `ban_lifted`, `ban_ended`, `ordered` or `order_refused`.
+    /// `started`, `stopped`, `reloaded`, `reload_failed`, `banned`, `ban_lifted`, `ban_ended`, `ordered`,
+    /// `order_refused` or `events_dropped`.
     pub event: String,
     /// A description for operators.
     pub detail: String,
     /// The limits that a reload changed, of which only the first 100 are stored.
     pub changes: Vec<LimitChange>,
-    /// Who ordered what; only for `ordered` and `order_refused`.
+    /// Who ordered what; for `ordered`, `order_refused` and `events_dropped` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditEntry>,
 }
@@ -34,7 +35,7 @@ pub struct AuditEntry {
     pub target: String,
     /// Why, in the operator's words; may be empty.
     pub reason: String,
-    /// `done`, or why it was not done.
+    /// `done`, `done in part` and why, `failed; may be done in part`, or why it was not done.
     pub result: String,
 }
 
@@ -42,9 +43,20 @@ impl AuditEntry {
     /// The result of an order that was carried out.
     pub const DONE: &str = "done";
 
+    /// The start of the result of an order of which a part was carried out.
+    pub const DONE_IN_PART: &str = "done in part";
+
+    /// The result of an order whose outcome is not known.
+    pub const FAILED: &str = "failed; may be done in part";
+
     /// Whether the order was carried out.
     pub fn is_done(&self) -> bool {
         self.result == AuditEntry::DONE
+    }
+
+    /// Whether the order may have changed something.
+    pub fn may_have_effect(&self) -> bool {
+        self.result.starts_with(AuditEntry::DONE) || self.result == AuditEntry::FAILED
     }
 }
 

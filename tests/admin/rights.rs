@@ -80,15 +80,20 @@ fn example(pattern: &str) -> String {
     pattern
         .replace("{limit}", "per-ip")
         .replace("{name}", "route")
+        .replace("{id}", "key-id")
         .replace("{*key}", "ip%3D192.0.2.9")
         .replace("{key}", "ip=192.0.2.9")
 }
 
 /// All that changes something, with the right for it. Whoever adds a route that changes something adds it here.
-const ORDERS: [(&str, &str, &str); 4] = [
+const ORDERS: [(&str, &str, &str); 8] = [
     ("DELETE", "/v1/limits/{limit}/keys/{key}", "support"),
     ("POST", "/v1/bans", "support"),
     ("DELETE", "/v1/bans/{*key}", "support"),
+    ("POST", "/v1/grants", "support"),
+    ("DELETE", "/v1/grants/{limit}/{*key}", "support"),
+    ("POST", "/v1/keys", "admin"),
+    ("DELETE", "/v1/keys/{id}", "admin"),
     ("POST", "/v1/reload", "admin"),
 ];
 

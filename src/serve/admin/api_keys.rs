@@ -140,8 +140,14 @@ fn respond(changed: Result<Result<Value, ApiKeyError>, tokio::task::JoinError>) 
             let no_store = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
             ([no_store], Json(description)).into_response()
         }
-        Ok(Err(error)) => problem_response(status_of(&error), &error.to_string()),
-        Err(error) => problem_response(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        Ok(Err(error)) => {
+            let response = problem_response(status_of(&error), &error.to_string());
+            match error {
+                ApiKeyError::Superseded(_) => audit::in_part(response),
+                _ => response,
+            }
+        }
+        Err(error) => audit::failed(&error),
     }
 }
 

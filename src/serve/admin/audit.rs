@@ -1,17 +1,23 @@
 //! Records what operators order, whether it is done or refused. Every order passes here, because `rights.rs` guards every
 //! route. Handlers add what their orders are about by [`describe`].
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 
+use axum::http::StatusCode;
 use axum::response::Response;
 use ipnet::IpNet;
 use parking_lot::Mutex;
+use tokio::task::JoinError;
 
 use super::control::Control;
 use super::operator::AdminOperator;
+use super::problem::problem_response;
 use crate::base::clock::Nanos;
-use crate::operator::OperatorEntry;
+use crate::operator::{OperatorEntry, OperatorTokens};
 use crate::record::insight::AuditEntry;
+use crate::serve::worker::generation::RunningConfig;
 
 /// What an order is about. A handler leaves it with its response.
 #[derive(Clone)]
@@ -55,6 +61,37 @@ pub(super) fn shown_key(key: &str) -> String {
     }
 }
 
+/// How an order ended that was not simply done or refused. A handler leaves it with its response.
+#[derive(Clone, Copy)]
+enum Outcome {
+    InPart,
+    Unknown,
+}
+
+/// Marks the response of an order of which a part was carried out.
+pub(super) fn in_part(mut response: Response) -> Response {
+    response.extensions_mut().insert(Outcome::InPart);
+    response
+}
+
+/// The response to an order whose task has panicked. The log has the reason.
+pub(super) fn failed(error: &JoinError) -> Response {
+    tracing::error!(%error, "an order failed");
+    let detail = "the order failed, and may be done in part; the log of the gateway says more";
+    let mut response = problem_response(StatusCode::INTERNAL_SERVER_ERROR, detail);
+    response.extensions_mut().insert(Outcome::Unknown);
+    response
+}
+
+/// The name of a limit as it may be shown, of an order that was refused: `…` if there is no such limit.
+pub(super) fn shown_limit(running: &RunningConfig, limit: &str) -> String {
+    let mut rules = running.ruleset.rules.iter();
+    match rules.any(|rule| rule.name.as_str() == limit || rule.limit_scope() == limit) {
+        true => limit.to_owned(),
+        false => String::from("…"),
+    }
+}
+
 /// Records an order whose request was let in. `request` is its method and the pattern of its path, in case that the handler
 /// has not described it.
 pub(super) fn record_order(
@@ -64,9 +101,11 @@ pub(super) fn record_order(
     response: &Response,
 ) {
     let status = response.status();
-    let result = match status.is_success() {
-        true => AuditEntry::DONE.to_owned(),
-        false => status.to_string(),
+    let result = match response.extensions().get::<Outcome>() {
+        None if status.is_success() => AuditEntry::DONE.to_owned(),
+        None => status.to_string(),
+        Some(Outcome::InPart) => format!("{}: {status}", AuditEntry::DONE_IN_PART),
+        Some(Outcome::Unknown) => AuditEntry::FAILED.to_owned(),
     };
     let described = response.extensions().get::<Described>().cloned();
     let described = described.unwrap_or_else(|| Described {
@@ -88,10 +127,21 @@ pub(super) fn record_order(
     });
 }
 
-/// Bounds the records of refused requests: [`Refusals::MAX_AT_ONCE`] at once, and then one in
-/// [`Refusals::RECOVERY_INTERVAL`]. Further ones are only counted.
+/// Bounds the records of refused requests, so that they push no order out of the record. Each operator has a bound, and all
+/// requests of nobody have another one. Further ones are only counted.
 #[derive(Default)]
-pub(super) struct Refusals(Mutex<RefusalCount>);
+pub(super) struct Refusals {
+    /// By the name of the operator, at most [`OperatorTokens::MAX_TOKENS`].
+    operators: Mutex<HashMap<Arc<str>, RefusalCount>>,
+    strangers: Mutex<RefusalCount>,
+}
+
+/// How many refusals are recorded.
+struct RefusalBound {
+    at_once: u64,
+    /// The time between two after those.
+    interval: Nanos,
+}
 
 #[derive(Default)]
 struct RefusalCount {
@@ -102,50 +152,87 @@ struct RefusalCount {
 }
 
 impl Refusals {
-    const MAX_AT_ONCE: u64 = 20;
-    const RECOVERY_INTERVAL: Nanos = Nanos::from_secs(5);
+    const OF_OPERATOR: RefusalBound = RefusalBound {
+        at_once: 20,
+        interval: Nanos::from_secs(60),
+    };
+    const OF_STRANGERS: RefusalBound = RefusalBound {
+        at_once: 3,
+        interval: Nanos::from_secs(600),
+    };
 
-    /// Records a request that was refused before its handler. `operator` is `None` if it has no valid token.
+    /// Records a request of an operator that was refused before its handler.
     pub(super) fn record(
         &self,
         gateway: &dyn Control,
-        operator: Option<&AdminOperator>,
-        peer: Option<IpAddr>,
+        operator: &AdminOperator,
         request: &str,
         result: &str,
     ) {
-        let Some(unrecorded) = self.count(gateway.clock().now()) else {
-            return;
+        let now = gateway.clock().now();
+        let unrecorded = {
+            let mut operators = self.operators.lock();
+            let name = operator.name.clone().unwrap_or_default();
+            // Names of earlier files are forgotten.
+            if operators.len() >= OperatorTokens::MAX_TOKENS && !operators.contains_key(&name) {
+                operators.clear();
+            }
+            let count = operators.entry(name).or_default();
+            count.add(&Refusals::OF_OPERATOR, now)
         };
-        let peer = operator.map(|operator| operator.peer).or(peer);
-        let peer = peer.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
-        gateway.audit(AuditEntry {
-            by: operator.map_or_else(String::new, |operator| operator.signature(None)),
-            peer: peer.to_string(),
-            action: request.to_owned(),
-            target: String::new(),
-            reason: String::new(),
-            result: match unrecorded {
-                0 => result.to_owned(),
-                count => format!("{result}; {count} more were refused before"),
-            },
-        });
+        let by = operator.signature(None);
+        audit_refusal(gateway, unrecorded, &by, operator.peer, request, result);
     }
 
+    /// Records a request without a valid token.
+    pub(super) fn record_stranger(
+        &self,
+        gateway: &dyn Control,
+        peer: IpAddr,
+        request: &str,
+        result: &str,
+    ) {
+        let now = gateway.clock().now();
+        let unrecorded = self.strangers.lock().add(&Refusals::OF_STRANGERS, now);
+        audit_refusal(gateway, unrecorded, "", peer, request, result);
+    }
+}
+
+impl RefusalCount {
     /// Counts a refusal. Returns the number of those before that were not recorded, if this one is to be recorded.
-    fn count(&self, now: Nanos) -> Option<u64> {
-        let mut count = self.0.lock();
-        let interval = Refusals::RECOVERY_INTERVAL.0;
-        if count.forgotten_at.since(now).0 + interval > Refusals::MAX_AT_ONCE * interval {
-            count.unrecorded += 1;
+    fn add(&mut self, bound: &RefusalBound, now: Nanos) -> Option<u64> {
+        let interval = bound.interval.0;
+        if self.forgotten_at.since(now).0 + interval > bound.at_once * interval {
+            self.unrecorded += 1;
             return None;
         }
-        count.forgotten_at = count
-            .forgotten_at
-            .max(now)
-            .after(Refusals::RECOVERY_INTERVAL);
-        Some(std::mem::take(&mut count.unrecorded))
+        self.forgotten_at = self.forgotten_at.max(now).after(bound.interval);
+        Some(std::mem::take(&mut self.unrecorded))
     }
+}
+
+/// Records a refused request, with the number of those before that were not recorded; none if that is `None`.
+fn audit_refusal(
+    gateway: &dyn Control,
+    unrecorded: Option<u64>,
+    by: &str,
+    peer: IpAddr,
+    request: &str,
+    result: &str,
+) {
+    let Some(unrecorded) = unrecorded else { return };
+    let result = shorten(result);
+    gateway.audit(AuditEntry {
+        by: shorten(by),
+        peer: peer.to_string(),
+        action: shorten(request),
+        target: String::new(),
+        reason: String::new(),
+        result: match unrecorded {
+            0 => result,
+            count => format!("{result}; {count} more were refused before"),
+        },
+    });
 }
 
 /// A text of at most as many bytes as the longest key that lists show, cut at a character.
@@ -163,13 +250,15 @@ mod tests {
 
     #[test]
     fn refusals_are_bounded_and_counted() {
-        let refusals = Refusals::default();
         let now = Nanos::from_secs(100);
-        let recorded = (0..70).filter(|_| refusals.count(now).is_some()).count();
-        assert_eq!(recorded, 20);
-        let later = now.after(Refusals::RECOVERY_INTERVAL);
-        assert_eq!(refusals.count(later), Some(50));
-        assert_eq!(refusals.count(later), None);
+        for (bound, at_once) in [(Refusals::OF_OPERATOR, 20), (Refusals::OF_STRANGERS, 3)] {
+            let mut count = RefusalCount::default();
+            let recorded = (0..70).filter(|_| count.add(&bound, now).is_some());
+            assert_eq!(recorded.count(), at_once);
+            let later = now.after(bound.interval);
+            assert_eq!(count.add(&bound, later), Some(70 - at_once as u64));
+            assert_eq!(count.add(&bound, later), None);
+        }
     }
 
     #[test]

@@ -75,28 +75,26 @@ impl Entrance {
         let path = request.uri().path();
         let is_public = self.public_paths.contains(path);
         let headers = request.headers();
+        let peer = request.extensions().get::<AdminPeer>().copied();
+        let peer = peer.unwrap_or(AdminPeer {
+            address: Ipv4Addr::UNSPECIFIED.into(),
+            is_local_loopback: false,
+        });
         let needs_token = self.gateway.running().ruleset.operators.is_some();
-        // Without a token the listener is on loopback. A foreign page can point a name of its own at 127.0.0.1 (DNS
-        // rebinding), but then its requests carry that name.
-        if !needs_token && !is_host_loopback(headers) {
+        let mut operator = find_operator(&*self.gateway, headers, peer.address);
+        // A foreign page can point a name of its own at 127.0.0.1 (DNS rebinding), but then its requests carry that name.
+        // Without tokens the listener is on loopback. A foreign page has no token, but could guess in this machine's name.
+        let is_foreign = (!needs_token || peer.is_local_loopback) && !is_host_loopback(headers);
+        if is_foreign && (!needs_token || (operator.is_err() && !is_public)) {
             return Err(Box::new(problem_response(
                 StatusCode::FORBIDDEN,
                 "the Host field does not name this machine; use localhost or a loopback address",
             )));
         }
-        let peer = request.extensions().get::<AdminPeer>();
-        let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |AdminPeer(address)| {
-            *address
-        });
-        let operator = find_operator(&*self.gateway, &self.guesses, headers, peer);
-        if let Err(TokenRefusal::Unknown | TokenRefusal::Expired) = operator {
-            let result = match operator {
-                Err(TokenRefusal::Expired) => "expired token",
-                _ => "wrong token",
-            };
-            let method = request.method().as_str();
-            self.refusals
-                .record(&*self.gateway, None, Some(peer), method, result);
+        if let Err(refusal) = &mut operator
+            && !is_foreign
+        {
+            *refusal = self.count_refusal(*refusal, request.method(), peer.address);
         }
         if let Err(refusal) = &operator
             && !is_public
@@ -120,6 +118,33 @@ impl Entrance {
         }
         Ok(request)
     }
+
+    /// Counts and records a token that lets nobody in. Returns what the client is told.
+    fn count_refusal(&self, refusal: TokenRefusal, method: &Method, peer: IpAddr) -> TokenRefusal {
+        let result = match refusal {
+            TokenRefusal::Unknown => "wrong token",
+            TokenRefusal::Expired => "expired token",
+            _ => return refusal,
+        };
+        let now = self.gateway.clock().now();
+        if refusal == TokenRefusal::Unknown && !self.guesses.take(peer, now) {
+            return TokenRefusal::TooMany;
+        }
+        let method = method_name(method);
+        self.refusals
+            .record_stranger(&*self.gateway, peer, method, result);
+        refusal
+    }
+}
+
+/// The name of a method that clients use, or `other`: a client may send any text as its method.
+fn method_name(method: &Method) -> &'static str {
+    const METHODS: [&str; 9] = [
+        "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT",
+    ];
+    let mut methods = METHODS.into_iter();
+    let known = methods.find(|known| *known == method.as_str());
+    known.unwrap_or("other")
 }
 
 /// Whether `Host` names `localhost` or a loopback address.

@@ -45,16 +45,21 @@ pub(super) struct LiftQuery {
 /// `GET /v1/bans`: the bans that hold, the most there can be, and what banned clients get.
 pub(super) async fn list(State(gateway): ControlState) -> Response {
     let running = gateway.running();
-    let response = match running.ruleset.ban_response {
-        BanResponse::TooManyRequests => "429",
-        BanResponse::Forbidden => "403",
-        BanResponse::Silent => "none",
-    };
+    let response = response_name(running.ruleset.ban_response);
     let bans = running.bans.list();
     let now = gateway.clock().wall();
     let bans: Vec<Value> = bans.iter().map(|ban| describe(ban, now)).collect();
     let most = BanRegistry::MAX_BANS;
     Json(json!({ "bans": bans, "most": most, "response": response })).into_response()
+}
+
+/// What banned clients get, as responses of the API write it.
+pub(super) fn response_name(response: BanResponse) -> &'static str {
+    match response {
+        BanResponse::TooManyRequests => "429",
+        BanResponse::Forbidden => "403",
+        BanResponse::Silent => "none",
+    }
 }
 
 /// `POST /v1/bans`: the ban, which holds already. 400 for a mistake in the order, 409 if there are too many bans.
@@ -118,8 +123,14 @@ fn target_of(changed: &Changed, written_key: &str) -> String {
 fn respond(changed: Changed, now: Duration) -> Response {
     match changed {
         Ok(Ok(ban)) => Json(describe(&ban, now)).into_response(),
-        Ok(Err(error)) => problem_response(status_of(&error), &error.to_string()),
-        Err(error) => problem_response(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        Ok(Err(error)) => {
+            let response = problem_response(status_of(&error), &error.to_string());
+            match error {
+                BanError::Superseded(_) => audit::in_part(response),
+                _ => response,
+            }
+        }
+        Err(error) => audit::failed(&error),
     }
 }
 

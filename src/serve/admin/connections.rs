@@ -9,8 +9,8 @@
 //! Every accepted connection gets its response, also if it was accepted just before the end: another process may listen
 //! on the same socket, and its operators must not notice which of the two serves them.
 //!
-//! Bounds: [`MAX_CONNECTIONS`] connections, [`MAX_REQUESTS`] requests on them, [`HEAD_TIMEOUT`] for each head, and
-//! [`CONNECTION_LIFETIME`] plus [`DRAIN_TIMEOUT`] for a connection.
+//! Bounds: [`MAX_CONNECTIONS`] connections, [`MAX_REQUESTS`] requests on them, [`HEAD_TIMEOUT`] and
+//! [`MAX_BUFFER_BYTES`] for each head, and [`CONNECTION_LIFETIME`] plus [`DRAIN_TIMEOUT`] for a connection.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -51,6 +51,9 @@ const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Longest time from the start of a connection, or from the previous response, to the end of a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The most bytes of a request's head, and of a body that is read ahead.
+const MAX_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Age from which on a connection takes no further request.
 const CONNECTION_LIFETIME: Duration = Duration::from_secs(60);
@@ -97,8 +100,14 @@ pub async fn serve(
                 // The closed connection returns its permit a moment later, when its task is dropped.
                 let permit = connection_permits.clone().acquire_owned().await;
                 let progress = Arc::new(ConnectionProgress::default());
+                let local = stream.local_addr();
+                let is_local_loopback =
+                    local.is_ok_and(|local| local.ip().to_canonical().is_loopback());
                 let connection = serve_connection(
-                    AdminPeer(peer.ip()),
+                    AdminPeer {
+                        address: peer.ip().to_canonical(),
+                        is_local_loopback,
+                    },
                     ProgressSocket {
                         stream: TokioIo::new(stream),
                         progress: progress.clone(),
@@ -132,9 +141,14 @@ pub async fn serve(
     Ok(())
 }
 
-/// The address of the client of a connection, as an extension of its requests.
+/// The client of a connection, as an extension of its requests.
 #[derive(Clone, Copy)]
-pub(super) struct AdminPeer(pub(super) IpAddr);
+pub(super) struct AdminPeer {
+    /// The canonical address: an IPv4 address is never written as an IPv6 one.
+    pub(super) address: IpAddr,
+    /// Whether the connection has arrived at a loopback address of this machine.
+    pub(super) is_local_loopback: bool,
+}
 
 /// A connection, as the loop that accepts connections sees it.
 struct OpenConnection {
@@ -234,6 +248,7 @@ async fn serve_connection(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_BUFFER_BYTES)
         .serve_connection(socket, service);
     let mut connection = pin!(connection);
     // Errors are ignored: they are about the client's end of the connection, or about what it sent.

@@ -81,8 +81,9 @@ pub(super) async fn order(
     };
     let of_task = gateway.clone();
     let granted = tokio::task::spawn_blocking(move || of_task.grant(order)).await;
-    let target = target_of(&granted, &limit, &key);
-    let response = respond(granted, &gateway.running(), gateway.clock().wall());
+    let running = gateway.running();
+    let target = target_of(&granted, &running, &limit, &key);
+    let response = respond(granted, &running, gateway.clock().wall());
     audit::describe(response, &by, "grant", &target, &reason)
 }
 
@@ -98,8 +99,9 @@ pub(super) async fn revoke(
     let of_task = gateway.clone();
     let revoked =
         tokio::task::spawn_blocking(move || of_task.revoke_grant(&limit, &key, &by)).await;
-    let target = target_of(&revoked, &written_limit, &written_key);
-    let response = respond(revoked, &gateway.running(), gateway.clock().wall());
+    let running = gateway.running();
+    let target = target_of(&revoked, &running, &written_limit, &written_key);
+    let response = respond(revoked, &running, gateway.clock().wall());
     audit::describe(response, &signature, "revoke", &target, "")
 }
 
@@ -148,10 +150,13 @@ fn read_number(name: &str, value: &Value, least: u32, most: u32) -> Result<u32, 
 type Changed = Result<Result<ListedGrant, GrantMistake>, tokio::task::JoinError>;
 
 /// The limit and the key of a change as they may be shown. `limit` and `key` are those of the request.
-fn target_of(changed: &Changed, limit: &str, key: &str) -> String {
+fn target_of(changed: &Changed, running: &RunningConfig, limit: &str, key: &str) -> String {
     match changed {
         Ok(Ok(grant)) => format!("{} {}", grant.terms.limit, grant.entry.key),
-        _ => format!("{limit} {}", audit::shown_key(key)),
+        _ => {
+            let limit = audit::shown_limit(running, limit);
+            format!("{limit} {}", audit::shown_key(key))
+        }
     }
 }
 
@@ -162,8 +167,14 @@ fn respond(changed: Changed, running: &RunningConfig, wall: Duration) -> Respons
             let identifier = running.build_identifier();
             Json(describe(&grant, wall, running, &identifier)).into_response()
         }
-        Ok(Err(error)) => problem_response(status_of(&error), &error.to_string()),
-        Err(error) => problem_response(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        Ok(Err(error)) => {
+            let response = problem_response(status_of(&error), &error.to_string());
+            match error {
+                GrantMistake::Order(GrantOrderError::Superseded(_)) => audit::in_part(response),
+                _ => response,
+            }
+        }
+        Err(error) => audit::failed(&error),
     }
 }
 

@@ -100,6 +100,7 @@ pub(super) async fn reset_key(
         }
         Err(response) => (*response, audit::shown_key(&key)),
     };
+    let limit = audit::shown_limit(&gateway.running(), &limit);
     let target = format!("{shown_key} of {limit}");
     audit::describe(response, &operator.signature(None), "reset", &target, "")
 }
@@ -130,7 +131,8 @@ async fn reset_found_key(lookup: KeyLookup, limit: &str, key: &str) -> Response 
                 Ok(had_shared_count) => had_count |= had_shared_count,
                 Err(error) => {
                     let detail = format!("reset in the shared store failed: {error}");
-                    return problem_response(StatusCode::SERVICE_UNAVAILABLE, &detail);
+                    let response = problem_response(StatusCode::SERVICE_UNAVAILABLE, &detail);
+                    return audit::in_part(response);
                 }
             }
         }

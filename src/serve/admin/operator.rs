@@ -63,8 +63,8 @@ pub(super) enum TokenRefusal {
     Unknown,
     /// The time of its token is over.
     Expired,
-    /// Too many wrong tokens came from its network, so its own was not checked.
-    Unchecked,
+    /// No operator has its token, and too many wrong ones came from its network.
+    TooMany,
 }
 
 impl TokenRefusal {
@@ -83,7 +83,7 @@ impl TokenRefusal {
                 StatusCode::UNAUTHORIZED,
                 "this token has expired; send another one as `Authorization: Bearer TOKEN`",
             ),
-            TokenRefusal::Unchecked => (
+            TokenRefusal::TooMany => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "too many wrong tokens came from this address; try again in some seconds",
             ),
@@ -99,14 +99,14 @@ impl TokenRefusal {
     }
 }
 
-/// Finds the operator of a request by its token. The token is not checked if too many of its network were wrong.
+/// Finds the operator of a request by its token. Wrong tokens are counted elsewhere, so that those of others never keep an
+/// operator out behind the same address.
 ///
 /// # Errors
 ///
 /// See [`TokenRefusal`].
 pub(super) fn find_operator(
     gateway: &dyn Control,
-    guesses: &TokenGuesses,
     headers: &HeaderMap,
     peer: IpAddr,
 ) -> Result<AdminOperator, TokenRefusal> {
@@ -123,16 +123,9 @@ pub(super) fn find_operator(
         return Err(TokenRefusal::Repeated);
     }
     let token = bearer_token(field.as_bytes()).ok_or(TokenRefusal::Missing)?;
-    let now = gateway.clock().now();
-    if !guesses.may_guess(peer, now) {
-        return Err(TokenRefusal::Unchecked);
-    }
     let found = tokens.find(token, gateway.clock().wall());
     let token = found.map_err(|error| match error {
-        TokenError::Unknown => {
-            guesses.add_wrong(peer, now);
-            TokenRefusal::Unknown
-        }
+        TokenError::Unknown => TokenRefusal::Unknown,
         TokenError::Expired => TokenRefusal::Expired,
     })?;
     Ok(AdminOperator {
@@ -163,16 +156,9 @@ impl TokenGuesses {
     const RECOVERY_INTERVAL: Nanos = Nanos::from_secs(1);
     const MAX_NETWORKS: usize = 1_024;
 
-    /// Whether a token from this address may be checked.
-    fn may_guess(&self, peer: IpAddr, now: Nanos) -> bool {
-        let forgotten_at = self.forgotten_at.lock().get(&network_of(peer)).copied();
-        let interval = TokenGuesses::RECOVERY_INTERVAL.0;
-        let remaining = forgotten_at.unwrap_or_default().since(now).0;
-        remaining + interval <= TokenGuesses::MAX_AT_ONCE * interval
-    }
-
-    /// Counts a wrong token. If there are too many networks, the one is forgotten that would be first.
-    fn add_wrong(&self, peer: IpAddr, now: Nanos) {
+    /// Counts a wrong token of this address. False if there were too many. With too many networks, the one is forgotten that
+    /// would be first.
+    pub(super) fn take(&self, peer: IpAddr, now: Nanos) -> bool {
         let mut networks = self.forgotten_at.lock();
         let network = network_of(peer);
         if networks.len() >= TokenGuesses::MAX_NETWORKS && !networks.contains_key(&network) {
@@ -184,9 +170,14 @@ impl TokenGuesses {
             }
         }
         let forgotten_at = networks.entry(network).or_default();
+        let interval = TokenGuesses::RECOVERY_INTERVAL.0;
+        if forgotten_at.since(now).0 + interval > TokenGuesses::MAX_AT_ONCE * interval {
+            return false;
+        }
         *forgotten_at = (*forgotten_at)
             .max(now)
             .after(TokenGuesses::RECOVERY_INTERVAL);
+        true
     }
 }
 
@@ -199,13 +190,7 @@ mod tests {
         let guesses = TokenGuesses::default();
         let peer = |text: &str| text.parse::<IpAddr>().unwrap();
         let now = Nanos::from_secs(1_000);
-        let guess = |from: &str, now| {
-            let may_guess = guesses.may_guess(peer(from), now);
-            if may_guess {
-                guesses.add_wrong(peer(from), now);
-            }
-            may_guess
-        };
+        let guess = |from: &str, now| guesses.take(peer(from), now);
         let at_once = (0..100).filter(|_| guess("2001:db8::1", now)).count();
         assert_eq!(at_once, 20);
         assert!(!guess("2001:db8::2", now), "the same /64");
@@ -213,7 +198,7 @@ mod tests {
         let later = now.after(TokenGuesses::RECOVERY_INTERVAL);
         assert!(guess("2001:db8::2", later) && !guess("2001:db8::2", later));
         for number in 0..5_000_u32 {
-            guesses.add_wrong(IpAddr::V4(number.into()), now);
+            guesses.take(IpAddr::V4(number.into()), now);
         }
         assert_eq!(
             guesses.forgotten_at.lock().len(),

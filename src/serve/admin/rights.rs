@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, on};
+use tokio::sync::Semaphore;
 
 use super::audit::{self, Refusals};
 use super::control::Control;
@@ -94,6 +95,7 @@ impl AdminRoute {
         self,
         gateway: Arc<dyn Control>,
         refusals: Arc<Refusals>,
+        orders: Arc<Semaphore>,
     ) -> MethodRouter<Arc<dyn Control>> {
         let Access::Needs(right) = self.access else {
             return self.handler;
@@ -101,6 +103,7 @@ impl AdminRoute {
         let guard = Guard {
             gateway,
             refusals,
+            orders,
             right,
             request: format!("{} {}", self.method.as_str(), self.path).into(),
         };
@@ -114,6 +117,8 @@ impl AdminRoute {
 struct Guard {
     gateway: Arc<dyn Control>,
     refusals: Arc<Refusals>,
+    /// A permit for each order that is carried out at once.
+    orders: Arc<Semaphore>,
     right: Right,
     /// The method and the pattern of the path.
     request: Arc<str>,
@@ -128,13 +133,9 @@ async fn check_right(State(guard): State<Guard>, request: Request, next: Next) -
     if operator.right < guard.right {
         let needed = guard.right.as_str();
         let result = format!("needs the right `{needed}`");
-        guard.refusals.record(
-            &*guard.gateway,
-            Some(&operator),
-            None,
-            &guard.request,
-            &result,
-        );
+        guard
+            .refusals
+            .record(&*guard.gateway, &operator, &guard.request, &result);
         let detail = format!(
             "this needs the right `{needed}`; the token of `{}` has `{}`",
             operator.signature(None),
@@ -148,8 +149,7 @@ async fn check_right(State(guard): State<Guard>, request: Request, next: Next) -
     if has_foreign_body(&request) {
         guard.refusals.record(
             &*guard.gateway,
-            Some(&operator),
-            None,
+            &operator,
             &guard.request,
             "the body is not declared as JSON",
         );
@@ -158,14 +158,28 @@ async fn check_right(State(guard): State<Guard>, request: Request, next: Next) -
             "send the body as `content-type: application/json`",
         );
     }
+    let Ok(permit) = guard.orders.clone().try_acquire_owned() else {
+        let detail = "the gateway carries out too many orders; try again in some seconds";
+        return problem_response(StatusCode::SERVICE_UNAVAILABLE, detail);
+    };
     // On a task of its own, so that a client that leaves neither ends an order halfway nor hides it.
+    let Guard {
+        gateway,
+        request: name,
+        ..
+    } = guard;
+    let (task_gateway, task_operator, task_name) =
+        (gateway.clone(), operator.clone(), name.clone());
     let order = tokio::spawn(async move {
+        let _permit = permit;
         let response = next.run(request).await;
-        audit::record_order(&*guard.gateway, &operator, &guard.request, &response);
+        audit::record_order(&*task_gateway, &task_operator, &task_name, &response);
         response
     });
     order.await.unwrap_or_else(|error| {
-        problem_response(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
+        let response = audit::failed(&error);
+        audit::record_order(&*gateway, &operator, &name, &response);
+        response
     })
 }
 

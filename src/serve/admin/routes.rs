@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::{Extension, Router};
+use tokio::sync::Semaphore;
 
 use super::audit::Refusals;
 use super::authorization::{Entrance, authorize};
@@ -18,6 +19,9 @@ use super::{
     actions, api_keys, bans, dashboard, grants, keys, probes, prometheus, record, status, tried,
 };
 use crate::operator::Right::{Admin, Read, Support};
+
+/// The most orders that are carried out at once, also for clients that have left.
+const MAX_ORDERS: usize = 8;
 
 /// All routes. `Read` is for those that change nothing and show no secret.
 fn routes() -> Vec<AdminRoute> {
@@ -76,10 +80,12 @@ pub fn router(gateway: Arc<dyn Control>) -> Router {
         refusals: Arc::default(),
     };
     let refusals: Arc<Refusals> = entrance.refusals.clone();
+    let orders = Arc::new(Semaphore::new(MAX_ORDERS));
     let list = RouteList(routes.iter().map(ListedRoute::from).collect());
     let router = routes.into_iter().fold(Router::new(), |router, route| {
         let path = route.path;
-        router.route(path, route.guarded(gateway.clone(), refusals.clone()))
+        let handler = route.guarded(gateway.clone(), refusals.clone(), orders.clone());
+        router.route(path, handler)
     });
     router
         .fallback(|| async { problem_response(StatusCode::NOT_FOUND, "no such path") })

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use axum::extract::State;
 use axum::{Extension, Json};
 use serde_json::{Value, json};
 
+use super::bans;
+use super::control::ControlState;
 use super::operator::AdminOperator;
 use super::rights::{Access, AdminRoute, Method};
 
@@ -30,8 +33,9 @@ impl From<&AdminRoute> for ListedRoute {
 pub(super) struct RouteList(pub(super) Arc<[ListedRoute]>);
 
 /// `GET /v1/whoami`: the name and the right of the request's token, and the requests that it may send. The name is null where
-/// no token is needed. Paths are patterns.
+/// no token is needed. Paths are patterns. `ban_response` is what banned clients get.
 pub(super) async fn whoami(
+    State(gateway): ControlState,
     operator: AdminOperator,
     Extension(RouteList(routes)): Extension<RouteList>,
 ) -> Json<Value> {
@@ -44,5 +48,6 @@ pub(super) async fn whoami(
         "name": operator.name.as_deref(),
         "rights": operator.right.as_str(),
         "may": may.collect::<Vec<String>>(),
+        "ban_response": bans::response_name(gateway.running().ruleset.ban_response),
     }))
 }

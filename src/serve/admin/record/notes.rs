@@ -366,7 +366,7 @@ pub(super) fn find_samples(
     Ok(samples)
 }
 
-/// `GET /v1/record/events`: see [`find_events`].
+/// `GET /v1/record/events`: see [`find_events`]. `cut` says that there are earlier ones in the span.
 pub async fn events(State(gateway): ControlState, query: NotesQuery) -> Response {
     let (parameters, span) = match NotesParameters::parse(&*gateway, query) {
         Ok(parsed) => parsed,
@@ -374,8 +374,11 @@ pub async fn events(State(gateway): ControlState, query: NotesQuery) -> Response
     };
     respond_with_query(&*gateway, move |record| {
         let mut events = find_events(record, span, parameters.audit)?;
-        events.truncate(parameters.most.unwrap_or(DEFAULT_EVENTS));
-        Ok(json!({ "events": events }))
+        let most = parameters.most.unwrap_or(DEFAULT_EVENTS);
+        // At the bound of the search there may be more.
+        let is_cut = events.len() > most || events.len() >= MAX_NOTES;
+        events.truncate(most);
+        Ok(json!({ "events": events, "cut": is_cut }))
     })
     .await
 }

@@ -39,7 +39,15 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     );
     let text = match arguments.admin.request("GET", &path, "") {
         Ok(events) if arguments.json => format!("{events}\n"),
-        Ok(events) => render(&events),
+        Ok(events) => {
+            if events["cut"] == true {
+                let most = events["events"].as_array().map_or(0, Vec::len);
+                output::print_stderr(format_args!(
+                    "only the latest {most} orders are listed; --most takes up to 1000, and --to an earlier end"
+                ));
+            }
+            render(&events)
+        }
         Err(error) => return error.print(),
     };
     output::exit_code(output::print(text), ExitCode::SUCCESS)

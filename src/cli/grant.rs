@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Map, Value, json};
 
 use super::admin_client::AdminAddress;
-use super::ban::{format_seconds, operator_name};
+use super::ban::{format_seconds, signature};
 use super::output;
 use super::terminal::replace_control_chars;
 
@@ -23,7 +23,7 @@ pub struct Arguments {
     /// Why, for those who list the grants later.
     #[arg(long, default_value = "")]
     reason: String,
-    /// Who orders it. Default: the user of this shell.
+    /// Who orders it. Default: the user of this shell. With a token: for whom its owner orders it.
     #[arg(long)]
     by: Option<String>,
     /// Print the JSON of the gateway.
@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         ("key", json!(arguments.key)),
         ("for", json!(arguments.duration)),
         ("reason", json!(arguments.reason)),
-        ("by", json!(operator_name(arguments.by.as_deref()))),
+        ("by", json!(signature(arguments.by.as_deref(), &arguments.admin))),
     ] {
         order.insert(name.into(), value);
     }

@@ -6,7 +6,7 @@ use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
 use super::admin_client::AdminAddress;
-use super::ban::{escape_segment, format_seconds, operator_name};
+use super::ban::{escape_segment, format_seconds, signature};
 use super::output::{self, CommandError};
 use super::terminal::{render_columns, replace_control_chars};
 
@@ -42,7 +42,7 @@ struct AddArguments {
     /// What it is for, for those who list the keys later.
     #[arg(long, default_value = "")]
     name: String,
-    /// Who adds it. Default: the user of this shell.
+    /// Who adds it. Default: the user of this shell. With a token: for whom its owner adds it.
     #[arg(long)]
     by: Option<String>,
     /// Print the JSON of the gateway.
@@ -67,7 +67,7 @@ struct ListArguments {
 struct RevokeArguments {
     /// Id of the key, as `tollgate key list` prints it. Not the key itself.
     id: String,
-    /// Who revokes it. Default: the user of this shell.
+    /// Who revokes it. Default: the user of this shell. With a token: for whom its owner revokes it.
     #[arg(long)]
     by: Option<String>,
     /// Print the JSON of the gateway.
@@ -109,7 +109,7 @@ fn add(arguments: &AddArguments) -> Result<ExitCode, CommandError> {
         "set": identities,
         "for": arguments.duration,
         "name": arguments.name,
-        "by": operator_name(arguments.by.as_deref()),
+        "by": signature(arguments.by.as_deref(), &arguments.admin),
     });
     let added = arguments
         .admin
@@ -155,11 +155,10 @@ fn list(arguments: &ListArguments) -> Result<ExitCode, CommandError> {
 }
 
 fn revoke(arguments: &RevokeArguments) -> Result<ExitCode, CommandError> {
-    let (id, by) = (
-        escape_segment(&arguments.id),
-        escape_segment(&operator_name(arguments.by.as_deref())),
-    );
-    let path = format!("/v1/keys/{id}?by={by}");
+    let id = escape_segment(&arguments.id);
+    let by = signature(arguments.by.as_deref(), &arguments.admin);
+    let by = by.map_or_else(String::new, |by| format!("?by={}", escape_segment(&by)));
+    let path = format!("/v1/keys/{id}{by}");
     let revoked = arguments.admin.request("DELETE", &path, "")?;
     if arguments.json {
         return Ok(print_json(&revoked));

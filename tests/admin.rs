@@ -10,6 +10,8 @@ mod authorization;
 mod common;
 #[path = "admin/forms.rs"]
 mod forms;
+#[path = "admin/grant_forms.rs"]
+mod grant_forms;
 #[path = "admin/keys.rs"]
 mod keys;
 #[path = "admin/rights.rs"]

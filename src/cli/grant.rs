@@ -52,7 +52,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         ("key", json!(arguments.key)),
         ("for", json!(arguments.duration)),
         ("reason", json!(arguments.reason)),
-        ("by", json!(signature(arguments.by.as_deref(), &arguments.admin))),
+        (
+            "by",
+            json!(signature(arguments.by.as_deref(), &arguments.admin)),
+        ),
     ] {
         order.insert(name.into(), value);
     }

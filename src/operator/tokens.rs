@@ -223,7 +223,13 @@ mod tests {
         assert_eq!(find(text, 9), Err(TokenError::Expired));
         assert_eq!(find("token-of-bob-0123456789", 9), Ok("bob"));
         let upper = text.to_uppercase();
-        for wrong in ["", "ab", "token-of-bob-012345678", &upper, "short-token-123"] {
+        for wrong in [
+            "",
+            "ab",
+            "token-of-bob-012345678",
+            &upper,
+            "short-token-123",
+        ] {
             assert_eq!(find(wrong, 8), Err(TokenError::Unknown), "{wrong}");
         }
         let shown = format!("{tokens:?}");

@@ -1,7 +1,7 @@
 //! Attacks on the admin listener: an operator who may only read changes nothing, pages of other sites order nothing, and
 //! guesses of tokens are bounded.
 
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::net::{Shutdown, TcpStream};
 
 use crate::common::{Message, wait_until};
@@ -326,7 +326,10 @@ fn long_methods_are_not_recorded() {
     let request = format!("{} / HTTP/1.1\r\nhost: t\r\n\r\n", "X".repeat(400_000));
     let sent = client.stream.write_all(request.as_bytes());
     let response = client.rest();
-    assert!(sent.is_err() || !response.starts_with(b"HTTP/1.1 2"), "{response:?}");
+    assert!(
+        sent.is_err() || !response.starts_with(b"HTTP/1.1 2"),
+        "{response:?}"
+    );
 }
 
 /// A page of another site can point its name at this machine. It may not guess there, and operators may use any name.
@@ -341,7 +344,10 @@ fn a_foreign_name_guesses_no_token() {
     let wrong = foreign.replace("host: evil.example\r\n", "");
     let response = setup.server.ask_with("GET", "/v1/limits", &wrong, "");
     assert_eq!(response.status(), 401, "no guess was counted");
-    let named = format!("host: gate.example\r\nauthorization: Bearer {}\r\n", token("rita"));
+    let named = format!(
+        "host: gate.example\r\nauthorization: Bearer {}\r\n",
+        token("rita")
+    );
     let response = setup.server.ask_with("GET", "/v1/limits", &named, "");
     assert_eq!(response.status(), 200);
     assert_eq!(setup.orders(1).len(), 1);
@@ -391,4 +397,29 @@ fn nobody_orders_and_hides() {
         let keys = keys();
         keys.len() >= 5 && keys == recorded()
     });
+}
+
+/// Orders whose bodies do not come keep a bounded number of others waiting.
+#[test]
+fn orders_at_once_are_bounded() {
+    let setup = start_with_operators();
+    let begin = |_| {
+        let mut client = crate::Client::connect(setup.server.admin.unwrap());
+        client.send(format!(
+            "POST /v1/bans HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n",
+            token("simon")
+        ));
+        let mut line = String::new();
+        client.reader.read_line(&mut line).unwrap();
+        assert_eq!(line.trim_end(), "HTTP/1.1 100 Continue");
+        client
+    };
+    let stalled: Vec<crate::Client> = (0..8).map(begin).collect();
+    let order = || setup.ask_as("ada", "POST", "/v1/reload", "");
+    problem(&order(), 503, "too many orders");
+    let status = setup.ask_as("rita", "GET", "/v1/limits", "").status();
+    assert_eq!(status, 200, "nobody else waits");
+    drop(stalled);
+    wait_until("there is room", || order().status() == 200);
 }

@@ -15,7 +15,6 @@ const AXE: &str = include_str!("../storms/axe/axe.min.js");
 
 const GATEWAY: &str = "\
 admin: { address: 127.0.0.1:0, tokens: operators.yaml }
-identity: { user: { header: x-user, from: [127.0.0.0/8] } }
 ";
 const LIMITED: &str = "\
 match: GET /api/**
@@ -29,10 +28,16 @@ const FREE: &str = "match: GET /free\nupstream: up\n";
 const AT_MOST: Duration = Duration::from_secs(1);
 
 fn start() -> Setup {
+    start_with_identity("user: { header: x-user, from: [127.0.0.0/8] }")
+}
+
+/// A gateway of operators that knows its clients so.
+pub fn start_with_identity(identity: &str) -> Setup {
     let (upstream, folder) = (Upstream::plain(), tempfile::tempdir().unwrap());
     fs::write(folder.path().join("operators.yaml"), operators()).unwrap();
     let policies = [("api", LIMITED), ("free", FREE)];
-    write(&folder, upstream.address, GATEWAY, &policies);
+    let gateway = format!("{GATEWAY}identity: {{ {identity} }}\n");
+    write(&folder, upstream.address, &gateway, &policies);
     let server = crate::child::Server::start(folder.path(), true);
     Setup {
         server,
@@ -43,7 +48,7 @@ fn start() -> Setup {
 
 impl Setup {
     /// The status of a request of this user.
-    fn status_of(&self, user: &str, path: &str) -> u16 {
+    pub fn status_of(&self, user: &str, path: &str) -> u16 {
         let mut client = self.server.connect();
         client.send(format!(
             "GET {path} HTTP/1.1\r\nhost: t\r\nx-user: {user}\r\n\r\n"
@@ -52,7 +57,7 @@ impl Setup {
     }
 
     /// A browser in which an operator has opened a screen of the dashboard.
-    fn open(&self, name: &str, screen: &str) -> Browser {
+    pub fn open(&self, name: &str, screen: &str) -> Browser {
         let browser = Browser::open(1_440, 1_200);
         let page = format!("http://{}/", self.server.admin.unwrap());
         browser.go(&format!("{page}#{screen}"));
@@ -76,7 +81,7 @@ impl Setup {
 }
 
 /// Writes into a field of the dialog as a person would.
-fn fill(browser: &Browser, field: &str, text: &str) {
+pub fn fill(browser: &Browser, field: &str, text: &str) {
     browser.script(&format!(
         "const input = document.querySelector('#order-{field}'); input.value = {text:?};\
          input.dispatchEvent(new Event('input', {{ bubbles: true }}))"
@@ -84,7 +89,7 @@ fn fill(browser: &Browser, field: &str, text: &str) {
 }
 
 /// Presses a button of a table, whose rows are renewed every other second, if nothing lies above it.
-fn press(browser: &Browser, selector: &str) {
+pub fn press(browser: &Browser, selector: &str) {
     let script = format!(
         "const button = document.querySelector({selector:?});\
          if (!button?.checkVisibility()) return false;\
@@ -100,7 +105,7 @@ fn press(browser: &Browser, selector: &str) {
 }
 
 /// Sends the order of the dialog, and waits until the dialog has closed.
-fn send(browser: &Browser) {
+pub fn send(browser: &Browser) {
     browser.click("#order-send");
     wait_until("the order is done", || {
         browser.script("return document.querySelector('#order') === null") == json!(true)
@@ -216,6 +221,26 @@ fn a_reader_has_no_forms() {
     assert_eq!(setup.status_of("alice", "/free"), 429);
 }
 
+/// A token is stored only once the gateway has let it in.
+#[test]
+fn a_wrong_token_is_not_stored() {
+    let setup = start();
+    let browser = Browser::open(1_440, 1_200);
+    browser.go(&format!("http://{}/", setup.server.admin.unwrap()));
+    let is_shown = |id: &str| {
+        let script = format!("return document.querySelector('#{id}').checkVisibility()");
+        browser.script(&script) == json!(true)
+    };
+    wait_until("it asks for a token", || is_shown("token-form"));
+    browser.script(
+        "document.querySelector('#token').value = 'wrong-token-0123456789'; document.querySelector('#token-form').requestSubmit()",
+    );
+    wait_until("it says so", || is_shown("token-trouble"));
+    assert_contains(&browser.text("#token-trouble"), &["wrong"]);
+    let stored = browser.script("return sessionStorage.getItem('tollgate-token')");
+    assert_eq!(stored, json!(null));
+}
+
 /// A wrong token is asked for again, and is not sent again and again.
 #[test]
 fn a_wrong_token_is_forgotten() {
@@ -315,7 +340,7 @@ fn check_no_markup(browser: &Browser) {
 
 /// Whether the dialog can be used by everybody.
 #[track_caller]
-fn look(browser: &Browser) {
+pub fn look(browser: &Browser) {
     browser.script(AXE);
     let found = browser.script_later(
         "const done = arguments[arguments.length - 1];\

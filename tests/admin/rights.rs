@@ -249,6 +249,9 @@ fn orders_are_signed_and_recorded() {
     assert_eq!(listed.code, Some(0), "{}", listed.err);
     let lines: Vec<&str> = listed.out.lines().collect();
     assert_eq!(lines.len(), 9, "{}", listed.out);
+    assert!(!listed.err.contains("only the latest"), "{}", listed.err);
+    let few = command(&["audit", "--from", "-1h", "--most", "8"], "rita.token");
+    assert_contains(&few.err, &["only the latest 8 orders are listed"]);
     assert!(
         lines[0].ends_with("  simon at 127.0.0.1: ban ip=192.0.2.7: scans (done)"),
         "{}",
@@ -266,6 +269,27 @@ fn orders_are_signed_and_recorded() {
     let refused = command(&["ban", "192.0.2.8"], "rita.token");
     assert_eq!(refused.code, Some(1));
     assert_contains(&refused.err, &["403", "needs the right `support`"]);
+}
+
+/// Secrets are pasted into the wrong place too.
+#[test]
+fn names_of_no_limit_are_not_recorded() {
+    let setup = start_with_operators();
+    let path = "/v1/limits/secret-1/keys/ip=192.0.2.1";
+    assert_eq!(setup.ask_as("ada", "DELETE", path, "").status(), 404);
+    let grant = json!({ "limit": "secret-2", "key": "user=secret-3", "times": 2, "for": "1d" });
+    let granted = setup.ask_as("ada", "POST", "/v1/grants", &grant.to_string());
+    assert_eq!(granted.status(), 404);
+    let path = "/v1/grants/secret-4/user=secret-5";
+    assert_eq!(setup.ask_as("ada", "DELETE", path, "").status(), 404);
+    let revoked = setup.ask_as("ada", "DELETE", "/v1/keys/secret-6", "");
+    assert_eq!(revoked.status(), 404);
+    let entries = setup.orders(4);
+    let targets = entries.iter().map(|entry| entry["target"].as_str().unwrap());
+    let expected = ["ip=192.0.2.1 of …", "… user=…", "… user=…", ""];
+    assert_eq!(targets.collect::<Vec<_>>(), expected);
+    let events = setup.ask_as("rita", "GET", "/v1/record/events?from=-1h", "");
+    assert!(!events.text().contains("secret"), "{}", events.text());
 }
 
 /// The log has the same, and keeps it without a record.
@@ -305,6 +329,15 @@ fn changed_tokens_hold_at_once() {
     fs::write(&file, format!("zoe: {{ token: {zoe}, rights: admin }}\n")).unwrap();
     wait_until("ada is not known any more", || status("ada") == 401);
     assert_eq!((status("zoe"), status("simon")), (200, 401));
+    // The record says who has come and gone.
+    let says = |text: &str| {
+        let events = setup.ask_as("zoe", "GET", "/v1/record/events?from=-1h", "");
+        events.text().contains(text)
+    };
+    wait_until("a change is recorded", || says("simon support → admin"));
+    wait_until("the others are recorded", || {
+        says("zoe added (admin)") && says("ada removed")
+    });
     fs::write(&file, "zoe: { token: short, rights: admin }\n").unwrap();
     let refused = setup.ask_as("zoe", "POST", "/v1/reload", "");
     problem(&refused, 422, "the policies before still run");
@@ -357,4 +390,29 @@ fn hashes_are_enough() {
     let ready = child::run(setup.folder.path(), &["ready"]);
     assert_eq!(ready.code, Some(1));
     assert_contains(&ready.err, &["only hashes", "probes: 127.0.0.1:9901"]);
+    let check = child::run(setup.folder.path(), &["check"]);
+    assert_eq!(check.code, Some(0), "{}", check.err);
+    let warnings = [
+        "no token with the right `admin` is valid",
+        "`tollgate ready` has no token",
+    ];
+    assert_contains(&format!("{}{}", check.out, check.err), &warnings);
+}
+
+/// `tollgate ready` sends the token that may do least. Tokens that have expired are warned of.
+#[test]
+fn the_least_token_is_sent() {
+    let setup = start_with_operators();
+    let file = setup.folder.path().join("operators.yaml");
+    let lines = operators();
+    let mut lines: Vec<&str> = lines.lines().collect();
+    lines.reverse();
+    fs::write(file, lines.join("\n")).unwrap();
+    let gateway = setup.folder.path().join("tollgate.yaml");
+    let endpoints = tollgate::policy::load_endpoints(&gateway).unwrap();
+    assert_eq!(endpoints.admin_token, Some(token("rita")));
+    let check = child::run(setup.folder.path(), &["check"]);
+    let warnings = format!("{}{}", check.out, check.err);
+    assert_contains(&warnings, &["the token of `old` has expired"]);
+    assert!(!warnings.contains("`tollgate ready`"), "{warnings}");
 }

@@ -23,7 +23,8 @@ const ENTRY_HELP: &str = "write `alice: { token: TOKEN, rights: support }` on ea
 /// The start of a reference to a variable or a file, which only the gateway file and policies have.
 const REFERENCE_START: &str = "${";
 
-const REFERENCE_HELP: &str = "write the token itself, or `sha256:` and what `printf %s TOKEN | sha256sum` prints";
+const REFERENCE_HELP: &str =
+    "write the token itself, or `sha256:` and what `printf %s TOKEN | sha256sum` prints";
 
 /// The name of the operator with the token of `token_file`.
 const SINGLE_OPERATOR: &str = "admin";
@@ -118,8 +119,10 @@ fn read_tokens(
     }
     let text = warn_of_validity(cx, file, entries, &tokens);
     if text.is_none() && admin.probes.is_none() {
-        let message = "`tollgate ready` has no token: the file has only hashes, or tokens that have expired";
-        let help = "if a health check uses it, add for instance `probes: 127.0.0.1:9901` to `admin`";
+        let message =
+            "`tollgate ready` has no token: the file has only hashes, or tokens that have expired";
+        let help =
+            "if a health check uses it, add for instance `probes: 127.0.0.1:9901` to `admin`";
         cx.warn(file.location, message, Some(help.into()));
     }
     match OperatorTokens::new(tokens.into_iter().map(|token| token.token).collect()) {

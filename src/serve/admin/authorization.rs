@@ -126,14 +126,14 @@ impl Entrance {
             TokenRefusal::Expired => "expired token",
             _ => return refusal,
         };
-        let now = self.gateway.clock().now();
-        if refusal == TokenRefusal::Unknown && !self.guesses.take(peer, now) {
-            return TokenRefusal::TooMany;
-        }
         let method = method_name(method);
         self.refusals
             .record_stranger(&*self.gateway, peer, method, result);
-        refusal
+        let now = self.gateway.clock().now();
+        match refusal == TokenRefusal::Unknown && !self.guesses.take(peer, now) {
+            true => TokenRefusal::TooMany,
+            false => refusal,
+        }
     }
 }
 

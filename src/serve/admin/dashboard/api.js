@@ -8,6 +8,19 @@ export function onTokenNeeded(ask) {
   askForToken = ask;
 }
 
+/** Asks the gateway once whether a token lets in, before it is stored. */
+export async function checkToken(token) {
+  let response;
+  try {
+    response = await fetch('v1/whoami', { cache: 'no-store', headers: { authorization: `Bearer ${token}` } });
+  } catch {
+    throw statusError('the gateway does not respond, or this is no token');
+  }
+  if (response.ok) return;
+  const words = { 401: 'This token is wrong, or has expired.', 429: 'Too many wrong tokens came from this address; try again in some seconds.' };
+  throw statusError(words[response.status] || `status ${response.status}`);
+}
+
 export function storeToken(token) {
   if (token) sessionStorage.setItem(TOKEN, token);
   else sessionStorage.removeItem(TOKEN);

@@ -1,7 +1,7 @@
 // The frame of the dashboard: shows the screen that the address names, its span of time and the keyboard's keys. It follows
 // the stream of seconds and runs the jobs of the screen.
 
-import { Live, get, storeToken, onTokenNeeded } from './api.js';
+import { Live, checkToken, get, storeToken, onTokenNeeded } from './api.js';
 import { recolour } from './charts.js';
 import { learnRights } from './order_dialog.js';
 import * as state from './state.js';
@@ -204,9 +204,19 @@ function token() {
     form.hidden = false;
     byId('token').focus();
   });
-  form.onsubmit = (event) => {
+  form.onsubmit = async (event) => {
     event.preventDefault();
-    storeToken(byId('token').value);
+    const entered = byId('token').value.trim();
+    const trouble = byId('token-trouble');
+    trouble.hidden = true;
+    try {
+      await checkToken(entered);
+    } catch (error) {
+      trouble.hidden = false;
+      setText(trouble, error.message);
+      return;
+    }
+    storeToken(entered);
     byId('token').value = '';
     form.hidden = true;
     live.stop();

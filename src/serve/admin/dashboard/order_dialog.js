@@ -2,6 +2,7 @@
 // of `orders.js`. The page shows what the token may; the gateway refuses the rest, whatever the page shows.
 
 import { get } from './api.js';
+import { setBanResponse } from './orders.js';
 import { h, put, setText } from './ui.js';
 
 let may = new Set();
@@ -10,13 +11,15 @@ let may = new Set();
 export async function learnRights() {
   const operator = await get('whoami');
   may = new Set(operator.may);
+  setBanResponse(operator.ban_response);
   for (const button of document.querySelectorAll('[data-order]')) button.hidden = !may.has(button.dataset.order);
   return operator;
 }
 
 /** A button that opens the dialog of an order. `values` are those that are given; the others are asked for. */
 export function orderButton(order, values = {}, title = order.verb) {
-  const target = values.key ? ` ${values.key}` : '';
+  const name = values.key ?? values.id;
+  const target = name ? ` ${name}` : '';
   const button = h('button', {
     type: 'button', class: 'order', 'data-order': order.request, hidden: !may.has(order.request), 'aria-label': `${title}${target}`,
   }, title);
@@ -27,12 +30,19 @@ export function orderButton(order, values = {}, title = order.verb) {
 /** A column of a table with buttons. `buttons` returns those of a row. */
 export const orderColumn = (buttons) => ({ name: 'orders', title: 'Orders', quiet: true, cell: buttons });
 
-function field({ name, label, initial = '', hint, most, choices, required }, given) {
+function field({ name, label, initial = '', hint, most, choices, required, free }, given) {
   const id = `order-${name}`;
-  const input = h('input', { id, name, autocomplete: 'off', spellcheck: 'false', maxlength: most, required, placeholder: hint, list: choices && `${id}-choices`, readonly: given !== undefined });
+  const input = h('input', { id, name, autocomplete: 'off', spellcheck: 'false', maxlength: most, required, placeholder: hint, list: choices && `${id}-choices`, readonly: given !== undefined && !free });
   input.value = given ?? initial;
   const list = choices && h('datalist', { id: `${id}-choices` }, choices.map((choice) => h('option', { value: choice })));
   return { input, row: h('label', {}, h('span', {}, label), input, list) };
+}
+
+/** Replaces the form by the result of an order that is shown once. It is gone with the dialog. */
+function reveal(dialog, parts) {
+  const close = h('button', { type: 'button', id: 'order-close', onclick: () => dialog.close() }, 'Close');
+  put(dialog, h('h2', { id: 'order-title' }, 'Done'), h('div', { id: 'order-result' }, parts), h('div', { class: 'choices' }, close));
+  close.focus();
 }
 
 function openDialog(order, values) {
@@ -50,9 +60,10 @@ function openDialog(order, values) {
     event.preventDefault();
     send.disabled = true;
     try {
-      const done = order.done(filled(), await order.send(filled()));
-      dialog.close();
-      setText(document.getElementById('said'), done);
+      const response = await order.send(filled());
+      if (order.reveal) reveal(dialog, order.reveal(response));
+      else dialog.close();
+      setText(document.getElementById('said'), order.done(filled(), response));
       dispatchEvent(new Event('ordered'));
     } catch (error) {
       trouble.hidden = false;

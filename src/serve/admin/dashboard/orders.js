@@ -59,3 +59,85 @@ export const reset = {
   send: (order) => send('DELETE', `limits/${encodeURIComponent(order.limit)}/keys/${encodeURIComponent(order.key)}`),
   done: (order) => `${order.limit} has forgotten ${order.key}`,
 };
+
+const limit = { name: 'limit', label: 'Limit', hint: 'per-user, api/per-user', required: true, most: 512, free: true };
+const bold = (text) => h('b', {}, text || '…');
+/** A whole number as such. The gateway says what is wrong with any other text. */
+const number = (text) => (/^[0-9]{1,15}$/.test(text) ? Number(text) : text);
+/** How much more a grant gives, as text. */
+export const amount = ({ times, add }) => (times ? `${times} times its number` : add ? `${add} more than its number` : '…');
+
+export const grant = {
+  request: 'POST /v1/grants',
+  verb: 'Grant',
+  title: 'Grant more of a limit',
+  fields: [
+    limit, key,
+    { name: 'times', label: 'Times', hint: '10 for ten times the number' },
+    { name: 'add', label: 'Or add', hint: '5000 for so many more' },
+    { ...duration, initial: '1d' }, reason,
+  ],
+  effect: (order) => [
+    'The limit ', bold(order.limit), ' lets ', keyText(order.key || '…'), ` have ${amount(order)} ${until(order.for)}.`,
+    ` What it has used stays counted.${because(order.reason)}`,
+  ],
+  send: ({ times, add, ...order }) => send('POST', 'grants', {
+    limit: order.limit, key: order.key, for: order.for, reason: order.reason, ...(times && { times: number(times) }), ...(add && { add: number(add) }),
+  }),
+  done: (_, granted) => `${granted.key} has ${amount(granted)} of ${granted.limit}${granted.holds ? '' : `, which does not hold now: ${granted.why}`}`,
+};
+
+export const revokeGrant = {
+  request: 'DELETE /v1/grants/{limit}/{*key}',
+  verb: 'Revoke',
+  title: 'Take a grant back',
+  fields: [{ ...limit, free: false }, key],
+  effect: (order) => ['The limit ', bold(order.limit), ' holds for ', keyText(order.key), ' as it is written again. What it has used stays counted.'],
+  send: (order) => send('DELETE', `grants/${encodeURIComponent(order.limit)}/${encodeURIComponent(order.key)}`),
+  done: (order) => `${order.key} has no grant of ${order.limit} any more`,
+};
+
+const user = { name: 'user', label: 'User', hint: 'alice', required: true, most: 256 };
+/** The identities of `tenant=acme, device=7`. */
+function identities(text) {
+  const pairs = text.split(',').map((pair) => pair.trim()).filter(Boolean);
+  return Object.fromEntries(pairs.map((pair) => {
+    const at = pair.indexOf('=');
+    return at < 0 ? [pair, ''] : [pair.slice(0, at).trim(), pair.slice(at + 1).trim()];
+  }));
+}
+
+export const addKey = {
+  request: 'POST /v1/keys',
+  verb: 'Add',
+  title: 'Add an API key',
+  fields: [
+    user,
+    { name: 'plan', label: 'Plan', hint: 'the default plan' },
+    { name: 'set', label: 'Set', hint: 'tenant=acme, team=7' },
+    { ...duration, initial: '', hint: 'without an end', required: false, choices: ['1d', '30d', '90d', '365d'] },
+    { name: 'name', label: 'Name', hint: 'what it is for; clients never see it', most: 128 },
+  ],
+  effect: (order) => [
+    'A new key: whoever holds it is ', keyText(`user=${order.user || '…'}`), order.plan ? [' with the plan ', bold(order.plan)] : '',
+    ` ${order.for ? until(order.for) : 'until it is revoked'}. It is shown once.`,
+  ],
+  send: (order) => send('POST', 'keys', {
+    user: order.user, name: order.name, set: identities(order.set), ...(order.plan && { plan: order.plan }), ...(order.for && { for: order.for }),
+  }),
+  reveal: (added) => [
+    h('p', {}, 'This is the key of ', keyText(`user=${added.user}`), '. Copy it now: it is not shown again, and the gateway keeps only its hash.'),
+    h('p', {}, h('code', { id: 'new-key' }, added.key)),
+  ],
+  done: (_, added) => `key ${added.id} of ${added.user} is added`,
+};
+
+export const revokeKey = {
+  request: 'DELETE /v1/keys/{id}',
+  verb: 'Revoke',
+  title: 'Revoke an API key',
+  fields: [{ name: 'id', label: 'Id', required: true }, user],
+  effect: (order) => ['Requests with the key ', bold(order.id), ' of ', keyText(`user=${order.user}`), ' get 401 from the next one on. Other keys of the user stay.'],
+  send: (order) => send('DELETE', `keys/${encodeURIComponent(order.id)}`),
+  done: (order) => `key ${order.id} of ${order.user} is revoked`,
+};

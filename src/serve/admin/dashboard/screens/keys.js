@@ -1,12 +1,12 @@
 // The screen Keys: the keys that were refused or counted most, those that are near a limit or would have been refused by it,
-// and the state of one key in its limits. Operators who may ban clients, lift bans and reset counts here.
+// and the state of one key in its limits. Operators who may ban clients, reset counts, give grants and add API keys here.
 
 import { get, fetchLimits } from '../api.js';
 import { Chart } from '../charts.js';
 import { orderButton, orderColumn } from '../order_dialog.js';
-import { ban, reset, setBanResponse, unban } from '../orders.js';
+import { addKey, amount, ban, grant, reset, revokeGrant, revokeKey, setBanResponse, unban } from '../orders.js';
 import { go, link, param } from '../state.js';
-import { bar, between, column, count, empty, h, formatDuration, panel, put, setText, share, short, table } from '../ui.js';
+import { bar, between, column, count, empty, h, formatDuration, keyText, panel, put, setText, share, short, table } from '../ui.js';
 import { sampleColumns, windowed } from './throttles.js';
 
 export const identity = ['key', 'focus'];
@@ -54,8 +54,59 @@ function bans() {
   return { root: root.root, job: root.job(2, load) };
 }
 
+/** A panel with a list of what operators have ordered, of which at most 100 are shown. */
+function ordered({ id, title, order, columns, key, none, path }) {
+  const most = 100;
+  const root = panel(id, title, orderButton(order, {}, `${order.title} …`));
+  const rows = table(title, columns, { key });
+  const nothing = empty(none);
+  root.body.append(rows.root, nothing);
+  const load = async (span, signal) => {
+    const found = (await get(path, {}, signal))[path];
+    rows.set(found.slice(0, most), nothing);
+    root.note(found.length > most ? `${count(most)} of ${count(found.length)}` : '');
+  };
+  return { root: root.root, job: root.job(2, load) };
+}
+
+const ends = { name: 'left', title: 'Ends in', n: true, cell: (row) => (row.left === null ? 'no end' : formatDuration(row.left)) };
+const by = { name: 'by', title: 'By', cell: (row) => row.by };
+
+const grants = () => ordered({
+  id: 'grants',
+  title: 'Grants',
+  order: grant,
+  path: 'grants',
+  key: (row) => `${row.limit} ${row.key}`,
+  none: 'No key has a grant. `tollgate grant LIMIT KEY --times 10 --for 1d` gives more.',
+  columns: [
+    column.key, column.limit,
+    { name: 'more', title: 'Has', cell: (row) => (row.holds ? `${amount(row)}${row.number ? ` (${row.number.join(', ')})` : ''}` : `does not hold: ${row.why}`) },
+    ends, by,
+    { name: 'reason', title: 'Reason', wide: true, cell: (row) => row.reason },
+    orderColumn((row) => orderButton(revokeGrant, { limit: row.limit, key: row.key })),
+  ],
+});
+
+const apiKeys = () => ordered({
+  id: 'api-keys',
+  title: 'API keys',
+  order: addKey,
+  path: 'keys',
+  key: (row) => row.id,
+  none: 'No API key was added at run time. `tollgate key add USER` makes one.',
+  columns: [
+    { name: 'id', title: 'Id', cell: (row) => row.id },
+    { name: 'user', title: 'User', cell: (row) => keyText(row.user) },
+    { name: 'plan', title: 'Plan', cell: (row) => row.plan || '' },
+    ends, by,
+    { name: 'name', title: 'Name', wide: true, cell: (row) => row.name },
+    orderColumn((row) => orderButton(revokeKey, { id: row.id, user: row.user })),
+  ],
+});
+
 function list() {
-  const banned = bans();
+  const [banned, granted, added] = [bans(), grants(), apiKeys()];
   const asked = panel('look-up', 'Look up');
   asked.body.append(lookup());
   const of = h('select', { id: 'keys-of', 'aria-label': 'Counted' }, h('option', { value: 'refused' }, 'refused'), h('option', { value: 'asked' }, 'asked'));
@@ -70,7 +121,7 @@ function list() {
     { name: 'count', title: 'Requests', n: true, cell: (row) => count(row.count) },
     { name: 'share', title: 'Share', n: true, cell: (row) => bar(row.share, of.value === 'asked' ? 'admitted' : 'refused') },
     column.limit,
-    orderColumn((row) => (row.rest || !row.key ? [] : orderButton(ban, { key: row.key }))),
+    orderColumn((row) => (row.rest || !row.key ? [] : [orderButton(ban, { key: row.key }), ' ', row.limit && orderButton(grant, { limit: row.limit, key: row.key })])),
   ], { key: (row) => `${row.limit} ${row.key}`, href: (row) => (row.rest ? null : link('keys', { key: row.key })) });
   const none = empty('Nobody in this span. Look at a longer one, or at what was asked instead of what was refused.');
   all.body.append(rows.root, none);
@@ -148,13 +199,15 @@ function list() {
     near.job(5, loadNear),
     tried.job(5, loadTried),
     banned.job,
+    granted.job,
+    added.job,
     all.job(60, async () => {
       const limits = await fetchLimits('');
       put(limit, h('option', { value: '' }, 'all limits'), [...new Set(limits.map((known) => known.limit))].map((name) => h('option', { value: name }, name)));
       limit.value = param('limit') || '';
     }),
   ];
-  return { title: 'Keys', parts: [asked.root, wide.root, near.root, tried.root, all.root, banned.root], charts: [chart], jobs };
+  return { title: 'Keys', parts: [asked.root, wide.root, near.root, tried.root, all.root, banned.root, granted.root, added.root], charts: [chart], jobs };
 }
 
 function one(key) {
@@ -173,7 +226,9 @@ function one(key) {
     { name: 'reset', title: 'Resets in', n: true, cell: (row) => row.next_window ?? (row.remaining > 0 && !row.next_unit_in ? '–' : formatDuration(row.next_unit_in)) },
     column.promise,
     column.at,
-    orderColumn((row) => (row.concurrent === undefined ? orderButton(reset, { limit: row.limit, key }) : [])),
+    orderColumn((row) => [
+      row.concurrent === undefined && orderButton(reset, { limit: row.limit, key }), ' ', orderButton(grant, { limit: row.limit, key }),
+    ]),
   ], { key: (row) => `${row.limit} ${row.window}` });
   const noLimits = empty('No limit counts by this key.');
   stands.body.append(rows.root, noLimits);
@@ -207,7 +262,15 @@ function one(key) {
     banned.hidden = !found;
     if (found) setText(bannedBy, `banned by ${found.by}, ends in ${formatDuration(found.left)}`);
   }
-  const jobs = [stands.job(2, load), stands.job(5, loadBan)];
+  const granted = h('p', { id: 'key-grants', hidden: true });
+  name.after(granted);
+  /** Lists the grants of the key. */
+  async function loadGrants(_, signal) {
+    const held = (await get('grants', {}, signal)).grants.filter((one_) => one_.key === key);
+    granted.hidden = !held.length;
+    put(granted, held.map((one_) => [`${one_.limit}: ${amount(one_)}, ends in ${formatDuration(one_.left)} `, orderButton(revokeGrant, { limit: one_.limit, key }), ' ']));
+  }
+  const jobs = [stands.job(2, load), stands.job(5, loadBan), stands.job(5, loadGrants)];
   const back = h('a', { href: link('keys', { key: null }), class: 'back' }, '‹ all keys');
   return { title: 'Key', parts: [back, asked.root, stands.root, curve.root, tries.root], charts: [chart], jobs };
 }

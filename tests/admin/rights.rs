@@ -285,7 +285,9 @@ fn names_of_no_limit_are_not_recorded() {
     let revoked = setup.ask_as("ada", "DELETE", "/v1/keys/secret-6", "");
     assert_eq!(revoked.status(), 404);
     let entries = setup.orders(4);
-    let targets = entries.iter().map(|entry| entry["target"].as_str().unwrap());
+    let targets = entries
+        .iter()
+        .map(|entry| entry["target"].as_str().unwrap());
     let expected = ["ip=192.0.2.1 of …", "… user=…", "… user=…", ""];
     assert_eq!(targets.collect::<Vec<_>>(), expected);
     let events = setup.ask_as("rita", "GET", "/v1/record/events?from=-1h", "");

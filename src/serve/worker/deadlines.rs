@@ -189,6 +189,8 @@ impl Deadlines {
     /// Starts a phase that may last for `timeout`. In [`Phase::Idle`] the buffers are freed after
     /// [`BUFFER_RETENTION_TIME`].
     pub fn enter_phase(&self, phase: Phase, timeout: Duration) {
+        // A server may still work for a request that is over. Its permits do not concern the next one.
+        self.permits.replace(None);
         self.phase.set(phase);
         self.phase_deadline
             .set(self.deadline_clock.deadline_after(timeout));
@@ -206,6 +208,7 @@ impl Deadlines {
 
     /// Enters [`Phase::Request`]. The phase has no deadline: only the body and the server that it waits for have one.
     pub fn report_request_begun(&self) {
+        self.permits.replace(None);
         self.phase.set(Phase::Request);
         self.has_response_begun.set(false);
         let deadlines = [

@@ -9,6 +9,7 @@ use super::admin_client::AdminAddress;
 use super::ban::{escape_segment, format_seconds, signature};
 use super::output::{self, CommandError};
 use super::terminal::{render_columns, replace_control_chars};
+use crate::operator::find_named_id;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -65,7 +66,7 @@ struct ListArguments {
 
 #[derive(clap::Args)]
 struct RevokeArguments {
-    /// Id of the key, as `tollgate key list` prints it. Not the key itself.
+    /// Id of the key, as `tollgate key list` prints it. Of a key itself the id is computed here, and only that is sent.
     id: String,
     /// Who revokes it. Default: the user of this shell. With a token: for whom its owner revokes it.
     #[arg(long)]
@@ -130,12 +131,7 @@ fn add(arguments: &AddArguments) -> Result<ExitCode, CommandError> {
         text_of("id"),
         text_of("user"),
     ));
-    if added["kept"] == false {
-        output::print_stderr(
-            "this is not on the disk: the gateway file has neither `record: { dir: .. }` nor `store: { snapshots: .. }`, or \
-             their disk failed; a restart loses the key, unless another gateway of a shared store has it",
-        );
-    }
+    warn_unless_kept(&added, "a restart loses the key");
     Ok(output::exit_code(printed, ExitCode::SUCCESS))
 }
 
@@ -155,7 +151,10 @@ fn list(arguments: &ListArguments) -> Result<ExitCode, CommandError> {
 }
 
 fn revoke(arguments: &RevokeArguments) -> Result<ExitCode, CommandError> {
-    let id = escape_segment(&arguments.id);
+    let id = find_named_id(&arguments.id).ok_or_else(|| {
+        let message = "this is no id of a key: write its 16 hexadecimal digits, as `tollgate key list` shows them";
+        CommandError::mistake(message)
+    })?;
     let by = signature(arguments.by.as_deref(), &arguments.admin);
     let by = by.map_or_else(String::new, |by| format!("?by={}", escape_segment(&by)));
     let path = format!("/v1/keys/{id}{by}");
@@ -163,12 +162,23 @@ fn revoke(arguments: &RevokeArguments) -> Result<ExitCode, CommandError> {
     if arguments.json {
         return Ok(print_json(&revoked));
     }
+    warn_unless_kept(&revoked, "after a restart the key may hold again");
     let text_of = |name: &str| replace_control_chars(revoked[name].as_str().unwrap_or_default());
     let text = format!("key {} of {} is revoked", text_of("id"), text_of("user"));
     Ok(output::exit_code(
         output::print_line(text),
         ExitCode::SUCCESS,
     ))
+}
+
+/// Warns of what a restart does, if a change is not on the disk.
+fn warn_unless_kept(change: &Value, consequence: &str) {
+    if change["kept"] == false {
+        output::print_stderr(format!(
+            "this is not on the disk: the gateway file has neither `record: {{ dir: .. }}` nor `store: {{ snapshots: .. }}`, or \
+             their disk failed; {consequence}, unless another gateway of a shared store has the change"
+        ));
+    }
 }
 
 fn print_json(value: &Value) -> ExitCode {

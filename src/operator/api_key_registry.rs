@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::api_key_id::{find_id, hex_digits};
 use super::entry::{EntryGroup, EntryKind, OperatorEntry};
 use super::entry_registry::{EntryRegistry, RefreshedEntries};
 use super::entry_terms::{ApiKeyTerms, EntryTerms};
 use super::error::ApiKeyError;
-use super::new_api_key::{NewApiKey, check_new_key, find_id, hex_digits, make_key};
+use super::new_api_key::{NewApiKey, check_new_key, make_key};
 use super::registry_state::{RegistryState, bounded_name};
 use crate::identity::Settings;
 use crate::identity::api_keys::sha256;

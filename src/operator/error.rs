@@ -1,7 +1,9 @@
 //! Why an order is refused, with messages for operators.
 
+use super::api_key_id::is_id;
 use crate::base::suggest::list_words;
 use crate::identity::key_text::KeyError;
+use crate::identity::runtime_keys::KEY_PREFIX;
 use crate::identity::user_name::MAX_USER_NAME_BYTES;
 use crate::identity::{Settings, custom};
 
@@ -132,11 +134,22 @@ pub enum ApiKeyError {
     /// No key that holds has this id.
     #[error("no API key that holds has the id `{0}`; `tollgate key list` lists those that do")]
     Unknown(String),
+    /// The text is no id. It may be a key, so the message does not quote it.
+    #[error(
+        "this is no id of an API key: write its 16 hexadecimal digits, as `tollgate key list` shows them, not the key itself"
+    )]
+    NoId,
+    /// The text is too long; the number is the most bytes.
+    #[error("`{0}` is longer than {1} bytes; shorten it")]
+    TooLong(&'static str, usize),
 }
 
 impl ApiKeyError {
     pub(super) fn unknown(id: &str) -> ApiKeyError {
-        ApiKeyError::Unknown(bounded(id))
+        match is_id(id) {
+            true => ApiKeyError::Unknown(id.to_owned()),
+            false => ApiKeyError::NoId,
+        }
     }
 
     pub(super) fn unknown_plan(name: &str, settings: &Settings) -> ApiKeyError {
@@ -165,8 +178,12 @@ impl ApiKeyError {
     }
 }
 
-/// The beginning of a text that an operator wrote, without control characters.
+/// The beginning of a text that an operator wrote, without control characters. Nothing is shown of an API key that was
+/// pasted in a wrong place.
 fn bounded(text: &str) -> String {
+    if text.contains(KEY_PREFIX) {
+        return "…".to_owned();
+    }
     let text = text.replace(char::is_control, " ");
     text[..text.floor_char_boundary(MAX_QUOTED_BYTES)].to_owned()
 }

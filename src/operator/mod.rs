@@ -12,6 +12,7 @@
 //! | `registry_state` | what the registry of entries holds behind its lock |
 //! | `ban_index` | finds the ban of an address or of an identified client |
 //! | `api_key_registry`, `new_api_key` | the view of API keys, and how they are made |
+//! | `api_key_id` | the ids by which operators name API keys |
 //! | `ban_registry` | the view of bans, and what workers see of them |
 //! | `grant_registry` | the view of grants |
 //! | `offences` | counts the refusals of limits that ban |
@@ -21,6 +22,7 @@
 //!
 //! Bounds: [`EntryGroup::max_entries`] of each group of kinds, each entry of at most 2 KiB.
 
+mod api_key_id;
 mod api_key_registry;
 mod ban_index;
 mod ban_registry;
@@ -37,6 +39,7 @@ mod registry_state;
 mod settings;
 mod tokens;
 
+pub use api_key_id::{find_named_id, is_id};
 pub use api_key_registry::{AddedApiKey, ApiKeyRegistry, ListedApiKey};
 pub use ban_index::{ActiveBan, BanIndex};
 pub use ban_registry::{BanRegistry, ListedBan, NewBan};

@@ -1,11 +1,10 @@
-//! Checks what an operator says of a new API key, and makes the key and its id.
+//! Checks what an operator says of a new API key, and makes the key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::entry_terms::ApiKeyTerms;
 use super::error::ApiKeyError;
-use crate::identity::api_keys::{Sha256Hash, sha256};
 use crate::identity::plan::PlanSource;
 use crate::identity::runtime_keys::{KEY_BYTES, KEY_PREFIX};
 use crate::identity::{Settings, custom, user_name};
@@ -19,8 +18,6 @@ const MAX_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
 const MAX_NAME_BYTES: usize = 128;
 /// The characters of a key: graphic, and read alike in a header field, a query and a cookie.
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Bytes of the hash in an id: 10,000 keys have no two ids alike.
-const ID_HASH_BYTES: usize = 8;
 
 /// A key that an operator adds.
 #[derive(Clone, Debug)]
@@ -101,17 +98,6 @@ pub(super) fn make_key() -> Result<String, ApiKeyError> {
     Ok(key)
 }
 
-/// The id of the key with this hash: the beginning of a hash of it, from which nobody learns the hash.
-pub(super) fn find_id(hash: &Sha256Hash) -> Option<String> {
-    let hash_of_hash = sha256(&[b"tollgate id of an API key: ", &hash[..]].concat())?;
-    Some(hex_digits(&hash_of_hash[..ID_HASH_BYTES]))
-}
-
-/// Two hexadecimal digits for each byte.
-pub(super) fn hex_digits(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -130,14 +116,5 @@ mod tests {
             seen.extend(random_part.bytes());
         }
         assert_eq!(seen.len(), ALPHABET.len(), "every character occurs");
-    }
-
-    #[test]
-    fn an_id_is_no_part_of_the_hash() {
-        let hash = sha256(b"tg_x").unwrap();
-        let id = find_id(&hash).unwrap();
-        assert_eq!(id.len(), 2 * ID_HASH_BYTES);
-        assert!(!hex_digits(&hash).contains(&id[..6]));
-        assert_ne!(find_id(&sha256(b"tg_y").unwrap()).unwrap(), id);
     }
 }

@@ -206,6 +206,37 @@ fn the_command_line_has_the_same_verbs() {
     assert_contains(&unknown.err, &["there is no plan `glod`"]);
 }
 
+/// An operator has the key at hand, not its id.
+#[test]
+fn a_key_that_is_pasted_as_its_id_goes_nowhere() {
+    let site = Site::start("");
+    let added = site.add_for("alice");
+    let path = format!("%20{}", added.key);
+    for text in [&added.key, &added.key[..30], &path, "of-the-file"] {
+        let refused = site.revoke(text);
+        assert_eq!(refused.status(), 404, "{text}");
+        let (shown, hidden) = (refused.text(), &text[text.len() - 8..]);
+        assert_contains(&shown, &["this is no id of an API key"]);
+        assert!(!shown.contains(hidden), "{shown}");
+    }
+    let other = site.command(&["key", "revoke", "of-the-file"]);
+    assert_eq!(other.code, Some(2), "{}", other.err);
+    assert_contains(&other.err, &["this is no id of a key"]);
+    assert!(!other.err.contains("of-the-file"), "{}", other.err);
+    // The command sends the id that it computes.
+    let cut = site.command(&["key", "revoke", &added.key[..30]]);
+    assert_eq!(cut.code, Some(1));
+    assert_contains(&cut.err, &["no API key that holds has the id"]);
+    assert!(!cut.err.contains("tg_"), "{}", cut.err);
+    let revoked = site.command(&["key", "revoke", &added.key]);
+    let says = format!("key {} of alice is revoked\n", added.id);
+    assert_eq!((&*revoked.out, revoked.code), (&*says, Some(0)));
+    assert!(!site.accepts(&added.key));
+    let mistaken = site.order(&json!({ "user": "bob", "plan": added.key }));
+    assert_eq!(mistaken.status(), 400);
+    assert!(!mistaken.text().contains("tg_"), "{}", mistaken.text());
+}
+
 #[test]
 fn an_explanation_names_the_key_by_its_id() {
     let site = Site::start("");

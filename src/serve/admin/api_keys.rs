@@ -14,7 +14,7 @@ use super::audit;
 use super::control::ControlState;
 use super::operator::AdminOperator;
 use super::problem::problem_response;
-use crate::operator::{ApiKeyError, ApiKeyRegistry, ListedApiKey, NewApiKey};
+use crate::operator::{ApiKeyError, ApiKeyRegistry, ListedApiKey, NewApiKey, is_id};
 use crate::policy::parse_duration;
 
 /// A key that an operator adds.
@@ -119,10 +119,12 @@ pub(super) async fn revoke(
     let by = operator.signature(query.by.as_deref());
     let clock = gateway.clock().clone();
     let signature = by.clone();
+    // Any other text may be a key.
+    let named_id = if is_id(&id) { id.clone() } else { "…".into() };
     let revoked = tokio::task::spawn_blocking(move || gateway.revoke_api_key(&id, &by)).await;
     let target = match &revoked {
         Ok(Ok(listed)) => target_of(listed),
-        _ => String::new(),
+        _ => named_id,
     };
     let response = respond(revoked.map(|revoked| revoked.map(|key| describe(&key, clock.wall()))));
     audit::describe(response, &signature, "key revoke", &target, "")
@@ -153,7 +155,7 @@ fn respond(changed: Result<Result<Value, ApiKeyError>, tokio::task::JoinError>) 
 
 fn status_of(error: &ApiKeyError) -> StatusCode {
     match error {
-        ApiKeyError::Unknown(_) => StatusCode::NOT_FOUND,
+        ApiKeyError::Unknown(_) | ApiKeyError::NoId => StatusCode::NOT_FOUND,
         ApiKeyError::NotAccepted | ApiKeyError::Full(_) | ApiKeyError::Superseded(_) => {
             StatusCode::CONFLICT
         }
@@ -165,6 +167,7 @@ fn status_of(error: &ApiKeyError) -> StatusCode {
         | ApiKeyError::UnknownIdentity(..)
         | ApiKeyError::Value(_)
         | ApiKeyError::Values(_)
+        | ApiKeyError::TooLong(..)
         | ApiKeyError::Duration => StatusCode::BAD_REQUEST,
     }
 }

@@ -269,13 +269,18 @@ impl OperatorEntry {
     /// part is too long.
     pub fn parse(line: &str) -> Option<OperatorEntry> {
         let entry: OperatorEntry = serde_json::from_str(line).ok()?;
-        let has_valid_hash = entry.hash.as_ref().is_none_or(|hash| {
+        entry.is_bounded().then_some(entry)
+    }
+
+    /// Whether [`OperatorEntry::parse`] reads its line: no part is too long.
+    pub(super) fn is_bounded(&self) -> bool {
+        let has_valid_hash = self.hash.as_ref().is_none_or(|hash| {
             hash.len() == HASH_DIGITS && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
         });
-        let is_bounded = entry.key.len() <= OperatorEntry::MAX_KEY_BYTES
-            && entry.reason.len() <= OperatorEntry::MAX_REASON_BYTES
-            && entry.by.len() <= OperatorEntry::MAX_BY_BYTES
-            && entry.terms.as_ref().is_none_or(EntryTerms::is_bounded);
-        (has_valid_hash && is_bounded).then_some(entry)
+        has_valid_hash
+            && self.key.len() <= OperatorEntry::MAX_KEY_BYTES
+            && self.reason.len() <= OperatorEntry::MAX_REASON_BYTES
+            && self.by.len() <= OperatorEntry::MAX_BY_BYTES
+            && self.terms.as_ref().is_none_or(EntryTerms::is_bounded)
     }
 }

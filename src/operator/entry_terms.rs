@@ -4,13 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::api_key_id::find_id;
 use crate::identity::api_keys::{Sha256Hash, WrittenKey};
 use crate::identity::user_name::{self, MAX_USER_NAME_BYTES};
-
-/// Most bytes of what names a limit: its name, and the policy or the folder before it.
-const MAX_LIMIT_BYTES: usize = 256;
-/// Most bytes of the name of a plan.
-const MAX_PLAN_BYTES: usize = 256;
 
 /// What only entries of one kind have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,13 +50,15 @@ impl EntryTerms {
     /// Whether no part is too long.
     pub(super) fn is_bounded(&self) -> bool {
         match self {
-            EntryTerms::Grant(terms) => terms.limit.len() <= MAX_LIMIT_BYTES,
+            EntryTerms::Grant(terms) => terms.limit.len() <= GrantTerms::MAX_LIMIT_BYTES,
             EntryTerms::ApiKey(terms) => terms.is_bounded(),
         }
     }
 }
 
 impl ApiKeyTerms {
+    /// Most bytes of the name of a plan.
+    pub const MAX_PLAN_BYTES: usize = 256;
     /// Most bytes of the names and values of all custom identities.
     pub const MAX_IDENTITY_BYTES: usize = 512;
 
@@ -86,21 +84,24 @@ impl ApiKeyTerms {
         let plan_bytes = self.plan.as_ref().map_or(0, String::len);
         self.sha256.len() == 2 * size_of::<Sha256Hash>()
             && self.user.len() <= MAX_USER_NAME_BYTES
-            && plan_bytes <= MAX_PLAN_BYTES
+            && plan_bytes <= ApiKeyTerms::MAX_PLAN_BYTES
             && lengths.sum::<usize>() <= ApiKeyTerms::MAX_IDENTITY_BYTES
     }
 
-    /// Whether a gateway may have made these terms for this id, which stands in names of entries.
+    /// Whether a gateway may have made these terms for this id. With another id the key could not be revoked by its own.
     pub(super) fn is_possible(&self, id: &str) -> bool {
         let mut values = self.identities.values();
-        id.bytes().all(|byte| byte.is_ascii_hexdigit())
-            && self.hash().is_some()
+        let id_of_hash = self.hash().and_then(|hash| find_id(&hash));
+        id_of_hash.as_deref() == Some(id)
             && user_name::parse(&self.user).is_some()
             && values.all(|value| user_name::parse(value).is_some())
     }
 }
 
 impl GrantTerms {
+    /// Most bytes of what names a limit: its name, and the policy or the folder before it.
+    pub const MAX_LIMIT_BYTES: usize = 256;
+
     /// What a grant of this key is about: one key may have grants of several limits. Names of limits have no blanks.
     pub(super) fn subject(&self, key: &str) -> String {
         format!("{} {key}", self.limit)

@@ -87,6 +87,7 @@ impl GrantRegistry {
             by,
         } = new_grant;
         for (name, text, most) in [
+            ("limit", &terms.limit, GrantTerms::MAX_LIMIT_BYTES),
             ("key", &key, OperatorEntry::MAX_KEY_BYTES),
             ("reason", &reason, OperatorEntry::MAX_REASON_BYTES),
             ("by", &by, OperatorEntry::MAX_BY_BYTES),

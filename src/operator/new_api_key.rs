@@ -76,6 +76,9 @@ fn check_plan(plan: &str, settings: &Settings) -> Result<(), ApiKeyError> {
     if settings.plan.index_of(plan).is_none() {
         return Err(ApiKeyError::unknown_plan(plan, settings));
     }
+    if plan.len() > ApiKeyTerms::MAX_PLAN_BYTES {
+        return Err(ApiKeyError::TooLong("plan", ApiKeyTerms::MAX_PLAN_BYTES));
+    }
     match settings.plan.source {
         Some(PlanSource::ApiKeys) => Ok(()),
         _ => Err(ApiKeyError::PlanElsewhere),

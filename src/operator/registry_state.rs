@@ -72,7 +72,9 @@ impl RegistryState {
     /// Takes over a change of this gateway, which is not on the disk yet. Returns whether it counts.
     pub(super) fn change(&mut self, entry: OperatorEntry) -> bool {
         let slot_key = entry.slot_key();
-        let is_merged = entry.is_possible() && self.entries.merge(entry);
+        // What no gateway could read must not be written.
+        let is_readable = entry.is_possible() && entry.is_bounded();
+        let is_merged = is_readable && self.entries.merge(entry);
         if is_merged {
             self.unpublished.insert(slot_key);
             self.is_unsaved = true;

@@ -4,6 +4,7 @@ use serde_json::json;
 use tollgate::identity::api_keys::sha256;
 use tollgate::operator::{
     ApiKeyRegistry, ApiKeyTerms, EntryFile, EntryKind, EntryMap, EntryTerms, OperatorEntry,
+    find_named_id,
 };
 
 use crate::common::child::Server;
@@ -216,7 +217,7 @@ fn there_are_ten_thousand_keys_at_most() {
         let hash = sha256(key_of(number).as_bytes()).unwrap();
         entries.merge(OperatorEntry {
             kind: EntryKind::ApiKey,
-            key: format!("{number:016x}"),
+            key: find_named_id(&key_of(number)).unwrap(),
             hash: None,
             reason: String::new(),
             by: "test".into(),
@@ -243,7 +244,7 @@ fn there_are_ten_thousand_keys_at_most() {
     let refused = site.order(&json!({ "user": "alice" }));
     assert_eq!(refused.status(), 409);
     assert_contains(&refused.text(), &["10000 API keys already"]);
-    let revoked = site.revoke(&format!("{:016x}", 9_999));
+    let revoked = site.revoke(&find_named_id(&key_of(9_999)).unwrap());
     assert_eq!(revoked.status(), 200, "{}", revoked.text());
     wait_until("it is refused", || !site.accepts(&key_of(9_999)));
     assert_eq!(site.order(&json!({ "user": "alice" })).status(), 409);

@@ -149,6 +149,22 @@ impl OperatorEntry {
         !self.is_revoked && wall_millis < self.until
     }
 
+    /// Whether no later change counts: an API key was revoked. Its id is never used again.
+    pub fn is_final(&self) -> bool {
+        self.kind == EntryKind::ApiKey && self.is_revoked
+    }
+
+    /// Makes what is final newer than another change of the key, and keeps it until the other one has ended.
+    pub fn supersede(&mut self, other: &OperatorEntry) {
+        // Without an end the revocation would be kept for ever, and has a bound of its own.
+        if other.end().is_some() {
+            self.keep_until = self.keep_until.max(other.keep_until);
+        }
+        if !self.is_newer_than(other) {
+            self.changed_at = (other.changed_at + 1).min(MAX_TIME_MILLIS - 1);
+        }
+    }
+
     /// Whether a limit has ordered it, not an operator.
     pub fn is_automatic(&self) -> bool {
         self.kind == EntryKind::LimitBan
@@ -217,6 +233,17 @@ impl OperatorEntry {
         let ends_in_time = self.until.max(self.keep_until) <= latest_end;
         let may_have_no_end = self.kind == EntryKind::ApiKey && self.end().is_none();
         self.changed_at <= latest_change && (ends_in_time || may_have_no_end)
+    }
+
+    /// Moves times that are not credible to the last ones that are.
+    pub fn make_credible(&mut self, wall_millis: u64) {
+        let latest_change = wall_millis.saturating_add(MAX_AHEAD_MILLIS);
+        let latest_end = latest_change.saturating_add(MAX_KEPT_MILLIS);
+        self.changed_at = self.changed_at.min(latest_change);
+        self.keep_until = self.keep_until.min(latest_end);
+        if self.end().is_some() {
+            self.until = self.until.min(latest_end);
+        }
     }
 
     /// The hash of the key as a number; `None` if the entry has none.

@@ -1,5 +1,5 @@
 //! [`EntryMap`]: all entries of a gateway. Of two changes of one key the newer one wins, so maps that have seen the same
-//! changes are equal, whatever the order.
+//! changes are equal, whatever the order. Only the revocation of an API key wins against newer changes too.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
@@ -19,7 +19,7 @@ pub struct EntryMap {
 pub struct DroppedEntries {
     /// The entries.
     pub entries: Vec<OperatorEntry>,
-    /// How many of them were orders of operators that held.
+    /// How many of them were orders of operators that held, or revoked API keys.
     pub held_orders: usize,
 }
 
@@ -34,13 +34,36 @@ pub struct EntrySlot {
     pub reported: Option<(u64, bool)>,
 }
 
+impl EntrySlot {
+    /// Merges two changes of one key of which one is final. Its time is the later one then, or else stores would keep the
+    /// other change.
+    fn merge_final(&mut self, mut entry: OperatorEntry) -> bool {
+        let former_change = self.entry.change();
+        if entry.is_final() {
+            std::mem::swap(&mut self.entry, &mut entry);
+        }
+        self.entry.supersede(&entry);
+        self.entry.change() != former_change
+    }
+
+    /// How much it matters that an entry is known, where there is no room for all: 0 if it has ended, 1 if it holds, and 2 if
+    /// it keeps a revoked API key from coming back.
+    fn importance(&self, wall_millis: u64) -> u8 {
+        match self.entry.is_final() && wall_millis < self.entry.keep_until {
+            true => 2,
+            false => u8::from(self.entry.is_active(wall_millis)),
+        }
+    }
+}
+
 impl EntryMap {
     /// Most entries of all groups.
     pub const MAX_ENTRIES: usize = EntryGroup::Bans.max_entries()
         + EntryGroup::Grants.max_entries()
         + EntryGroup::ApiKeys.max_entries();
 
-    /// Takes over an entry if it is newer than the one of its key. Returns whether it was.
+    /// Takes over an entry if it is newer than the one of its key, or final. Returns whether the map has another change of the
+    /// key now.
     pub fn merge(&mut self, entry: OperatorEntry) -> bool {
         match self.slots.entry(entry.slot_key()) {
             MapEntry::Vacant(vacant) => {
@@ -53,6 +76,9 @@ impl EntryMap {
             }
             MapEntry::Occupied(mut occupied) => {
                 let slot = occupied.get_mut();
+                if entry.is_final() != slot.entry.is_final() {
+                    return slot.merge_final(entry);
+                }
                 let keep_until = entry.keep_until.max(slot.entry.keep_until);
                 let is_newer = entry.is_newer_than(&slot.entry);
                 if is_newer {
@@ -98,7 +124,8 @@ impl EntryMap {
     }
 
     /// Drops entries that need not be kept any more, if `may_forget`. Of those of a group beyond its bound those go first
-    /// that have ended, then those of limits, then those that end first. All gateways choose the same ones.
+    /// that have ended, then those of limits, then those that end first, and revoked API keys last. All gateways choose the
+    /// same ones.
     pub fn prune(&mut self, wall_millis: u64, may_forget: bool) -> DroppedEntries {
         if may_forget {
             self.slots
@@ -127,16 +154,19 @@ impl EntryMap {
         let slots = self.slots.iter();
         let of_group = slots.filter(|(_, slot)| slot.entry.kind.group() == group);
         let ranked = of_group.map(|(key, slot)| {
-            let is_active = slot.entry.is_active(wall_millis);
-            let rank = (is_active, !slot.entry.is_automatic(), slot.entry.until);
-            (rank, key)
+            let importance = slot.importance(wall_millis);
+            let end = match importance {
+                2 => slot.entry.keep_until,
+                _ => slot.entry.until,
+            };
+            ((importance, !slot.entry.is_automatic(), end), key)
         });
         let mut by_end: Vec<_> = ranked.collect();
         by_end.sort_unstable();
         by_end.truncate(surplus);
         dropped.held_orders += by_end
             .iter()
-            .filter(|((is_active, is_ordered, _), _)| *is_active && *is_ordered)
+            .filter(|((importance, is_ordered, _), _)| *importance > 0 && *is_ordered)
             .count();
         let dropped_keys: Vec<SlotKey> = by_end.into_iter().map(|(_, key)| key.clone()).collect();
         let removed = dropped_keys.iter().filter_map(|key| self.slots.remove(key));
@@ -259,6 +289,31 @@ mod tests {
         assert!(dropped.entries.len() == 50 && dropped.entries.iter().all(is_ban));
         assert_eq!(map.active_count(EntryKind::Grant, 500), 3);
         assert!(map.get(EntryKind::Grant, "b user=1").is_some());
+    }
+
+    /// Or else a gateway that was away could bring it back.
+    #[test]
+    fn revoked_keys_go_last() {
+        const MAX_KEYS: usize = EntryGroup::ApiKeys.max_entries();
+        let mut map = EntryMap::default();
+        for number in 0..MAX_KEYS as u64 + 50 {
+            let mut key = entry(0, 1, 0);
+            key.kind = EntryKind::ApiKey;
+            key.key = format!("{number:016x}");
+            // Ten have ended, 100 were revoked and end before the others.
+            (key.until, key.is_revoked) = match number {
+                0..10 => (400, false),
+                10..110 => (1_000, true),
+                _ => (2_000 + number, false),
+            };
+            key.keep_until = key.until;
+            map.merge(key);
+        }
+        let dropped = map.prune(500, false);
+        assert_eq!((dropped.entries.len(), dropped.held_orders), (50, 40));
+        assert!(dropped.entries.iter().all(|entry| !entry.is_revoked));
+        let revoked = map.slots().filter(|slot| slot.entry.is_revoked).count();
+        assert_eq!(revoked, 100);
     }
 
     /// A limit must not shorten what an operator has ordered, whichever gateway it is at.

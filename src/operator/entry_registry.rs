@@ -230,6 +230,7 @@ impl SharedEntries for EntryRegistry {
             }
             if !entry.is_credible(wall_millis) {
                 has_future = true;
+                state.merge_future(entry, value, wall_millis, &mut lacking);
                 continue;
             }
             let (slot_key, change) = (entry.slot_key(), entry.change());
@@ -245,7 +246,7 @@ impl SharedEntries for EntryRegistry {
         state.prune(wall_millis, may_forget);
         if has_future && !std::mem::replace(&mut state.has_seen_future, true) {
             tracing::error!(
-                "a gateway whose clock is more than a day ahead has changed orders in the store; they are ignored"
+                "a gateway whose clock is more than a day ahead has changed orders in the store; only revocations of API keys count"
             );
         }
         true

@@ -9,6 +9,10 @@ use super::entry_map::EntryMap;
 use crate::base::clock::Nanos;
 use crate::store::shared::shared_entries::StoredEntry;
 
+/// How long it is remembered that an order without an end was taken back: two years, in milliseconds. A gateway that was
+/// away for longer could bring it back; remembered for ever, such orders would fill the room.
+const REVOCATION_KEPT_MILLIS: u64 = 2 * 365 * 86_400_000;
+
 /// What the registry of entries holds behind its lock.
 #[derive(Debug, Default)]
 pub(super) struct RegistryState {
@@ -92,6 +96,10 @@ impl RegistryState {
             return;
         }
         let entry = OperatorEntry {
+            keep_until: match slot.entry.end() {
+                Some(_) => slot.entry.keep_until,
+                None => wall_millis.saturating_add(REVOCATION_KEPT_MILLIS),
+            },
             by: change.by.clone(),
             changed_at: self.entries.next_change(kind, subject, wall_millis),
             origin: change.origin,
@@ -99,6 +107,35 @@ impl RegistryState {
             ..slot.entry.clone()
         };
         self.change(entry);
+    }
+
+    /// Takes over from the shared store a change whose time is too far ahead, if it is final. It then has a time that is
+    /// credible. Any other one that would hide what is final shall leave the store. `lacking` is what the store lacks.
+    pub(super) fn merge_future(
+        &mut self,
+        mut entry: OperatorEntry,
+        value: &str,
+        wall_millis: u64,
+        lacking: &mut BTreeSet<SlotKey>,
+    ) {
+        let slot_key = entry.slot_key();
+        let held = self.entries.get(slot_key.0, &slot_key.1);
+        let is_held_final = held.is_some_and(|slot| slot.entry.is_final());
+        match (entry.is_final(), is_held_final) {
+            (true, is_known) => {
+                lacking.remove(&slot_key);
+                if !is_known {
+                    entry.make_credible(wall_millis);
+                    self.is_unsaved |= self.entries.merge(entry);
+                }
+            }
+            (false, true) => self.over.push(StoredEntry {
+                name: entry.name(),
+                value: value.to_owned(),
+                is_over: true,
+            }),
+            (false, false) => {}
+        }
     }
 
     /// Whether an entry is on the disk, and can be read after a restart.

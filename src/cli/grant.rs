@@ -86,15 +86,15 @@ pub fn print_change(grant: &Value, change: &str, as_json: bool) -> ExitCode {
     }
     let text_of = |name: &str| replace_control_chars(grant[name].as_str().unwrap_or_default());
     let (key, limit) = (text_of("key"), text_of("limit"));
-    if change == "revoked" {
-        let text = format!("the grant of {key} for {limit} is taken back");
-        return output::exit_code(output::print_line(text), ExitCode::SUCCESS);
-    }
     if grant["kept"] == false {
         output::print_stderr(
             "this is not kept over restarts: the gateway file has neither `record: { dir: .. }` nor `store: { snapshots: .. }`, \
              or their disk failed; a key that is shown as a hash needs `snapshots` or a shared store",
         );
+    }
+    if change == "revoked" {
+        let text = format!("the grant of {key} for {limit} is taken back");
+        return output::exit_code(output::print_line(text), ExitCode::SUCCESS);
     }
     if grant["holds"] == false {
         output::print_stderr(format!("it does not hold now: {}", text_of("why")));

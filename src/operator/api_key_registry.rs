@@ -111,7 +111,7 @@ impl ApiKeyRegistry {
         Ok(AddedApiKey { key, listed })
     }
 
-    /// Revokes the key with this id, and returns it as it was. The change is on the disk when this returns.
+    /// Revokes the key with this id, and returns it as it was. The change is on the disk when this returns, if it is kept.
     ///
     /// # Errors
     ///
@@ -127,7 +127,10 @@ impl ApiKeyRegistry {
         state.revoke((EntryKind::ApiKey, id), &revocation);
         state.save();
         match listed_key(&state, id, wall_millis) {
-            None => Ok(listed),
+            None => Ok(ListedApiKey {
+                is_kept: state.is_kept(&listed.entry),
+                ..listed
+            }),
             Some(_) => Err(ApiKeyError::Superseded(id.to_owned())),
         }
     }

@@ -225,8 +225,8 @@ impl BanRegistry {
         }
     }
 
-    /// Lifts the ban of a key, and returns it as it was. The change is on the disk when this returns. The key may be
-    /// written as it is listed, also where that shows only a hash.
+    /// Lifts the ban of a key, and returns it as it was. The change is on the disk when this returns, if it is kept. The
+    /// key may be written as it is listed, also where that shows only a hash.
     ///
     /// # Errors
     ///
@@ -268,7 +268,10 @@ impl BanRegistry {
         }
         state.save();
         match listed_ban(&state, &key, wall_millis) {
-            None => Ok(listed),
+            None => Ok(ListedBan {
+                is_kept: state.is_kept(&listed.entry),
+                ..listed
+            }),
             Some(_) => Err(BanError::Superseded(key)),
         }
     }

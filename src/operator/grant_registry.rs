@@ -137,7 +137,7 @@ impl GrantRegistry {
         listed.ok_or(GrantOrderError::Superseded(key))
     }
 
-    /// Takes a grant back, and returns it as it was. The change is on the disk when this returns.
+    /// Takes a grant back, and returns it as it was. The change is on the disk when this returns, if it is kept.
     ///
     /// # Errors
     ///
@@ -156,7 +156,10 @@ impl GrantRegistry {
         state.revoke((EntryKind::Grant, &subject), &revocation);
         state.save();
         match self.listed(&state, &subject, wall_millis) {
-            None => Ok(listed),
+            None => Ok(ListedGrant {
+                is_kept: state.is_kept(&listed.entry),
+                ..listed
+            }),
             Some(_) => Err(GrantOrderError::Superseded(key.to_owned())),
         }
     }

@@ -58,4 +58,6 @@ pub use tokens::{OperatorToken, OperatorTokens, Right, TokenError};
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_of_api_keys;
+#[cfg(test)]
 mod tests_of_sharing;

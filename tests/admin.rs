@@ -3,6 +3,8 @@
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "admin/api_keys.rs"]
+mod api_keys;
 #[path = "admin/attacks.rs"]
 mod attacks;
 #[path = "admin/authorization.rs"]

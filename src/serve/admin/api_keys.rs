@@ -94,7 +94,7 @@ pub(super) async fn add(
     let clock = gateway.clock().clone();
     let added = tokio::task::spawn_blocking(move || gateway.add_api_key(new_key)).await;
     let target = match &added {
-        Ok(Ok(added)) => target_of(&added.listed),
+        Ok(Ok(added)) => added.listed.entry.description().into_owned(),
         _ => String::new(),
     };
     let response = respond(added.map(|added| {
@@ -123,16 +123,11 @@ pub(super) async fn revoke(
     let named_id = if is_id(&id) { id.clone() } else { "…".into() };
     let revoked = tokio::task::spawn_blocking(move || gateway.revoke_api_key(&id, &by)).await;
     let target = match &revoked {
-        Ok(Ok(listed)) => target_of(listed),
+        Ok(Ok(listed)) => listed.entry.description().into_owned(),
         _ => named_id,
     };
     let response = respond(revoked.map(|revoked| revoked.map(|key| describe(&key, clock.wall()))));
     audit::describe(response, &signature, "key revoke", &target, "")
-}
-
-/// The id and the user of a key, which are no secrets.
-fn target_of(key: &ListedApiKey) -> String {
-    format!("{} user={}", key.entry.key, key.terms.user)
 }
 
 /// The response to a change of a key, which no cache may keep. The outer error is that of a thread that panicked.

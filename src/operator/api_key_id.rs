@@ -8,8 +8,8 @@ const ID_HASH_BYTES: usize = 8;
 /// Hexadecimal digits of an id.
 const ID_DIGITS: usize = 2 * ID_HASH_BYTES;
 
-/// The id that an operator names: the text itself without the blanks around it, or the id of the key if the text looks like
-/// a key that a gateway has made. So a key that was pasted in the place of its id goes nowhere. `None` if the text is
+/// The id that an operator names: the text itself without the blanks around it. If the text looks like a key that a gateway
+/// has made, it is the id of that key. So a key that was pasted in the place of its id goes nowhere. `None` if the text is
 /// neither.
 pub fn find_named_id(text: &str) -> Option<String> {
     let text = text.trim();

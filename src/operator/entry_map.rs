@@ -124,7 +124,7 @@ impl EntryMap {
     }
 
     /// Drops entries that need not be kept any more, if `may_forget`. Of those of a group beyond its bound those go first
-    /// that have ended, then those of limits, then those that end first, and revoked API keys last. All gateways choose the
+    /// that have ended, then those of limits, then those that end first. Revoked API keys go last. All gateways choose the
     /// same ones.
     pub fn prune(&mut self, wall_millis: u64, may_forget: bool) -> DroppedEntries {
         if may_forget {

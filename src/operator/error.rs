@@ -120,7 +120,7 @@ pub enum ApiKeyError {
     Duration,
     /// There are as many keys as the gateway keeps.
     #[error(
-        "there are {0} API keys already, which is the most; those count too that were revoked and whose end has not come"
+        "there are {0} API keys already, which is the most; those count too that were revoked, until their end or for two years"
     )]
     Full(usize),
     /// The system gives no random bytes.

@@ -15,16 +15,16 @@ const NOW: Nanos = Nanos::from_secs(1_000_000);
 const DAY_MILLIS: u64 = 86_400_000;
 
 /// A gateway with API keys.
-struct Gateway {
+struct KeyGateway {
     entries: Arc<EntryRegistry>,
     keys: ApiKeyRegistry,
 }
 
-impl Gateway {
-    fn open(file: Option<&Path>, clock: &Clock) -> Gateway {
+impl KeyGateway {
+    fn open(file: Option<&Path>, clock: &Clock) -> KeyGateway {
         let entries = EntryRegistry::open(file, true, clock.clone());
         let entries = Arc::new(entries.unwrap_or_else(|error| panic!("{error}")));
-        Gateway {
+        KeyGateway {
             keys: ApiKeyRegistry::new(entries.clone()),
             entries,
         }
@@ -79,9 +79,9 @@ fn settings() -> IdentitySettings {
     settings
 }
 
-fn gateway() -> (Gateway, Clock) {
+fn gateway() -> (KeyGateway, Clock) {
     let clock = Clock::manual(NOW);
-    (Gateway::open(None, &clock), clock)
+    (KeyGateway::open(None, &clock), clock)
 }
 
 /// Whoever can write to the store has the entry from before the revocation.
@@ -131,7 +131,7 @@ fn a_later_change_does_not_bring_a_revoked_key_back() -> Result<(), ApiKeyError>
 fn a_revocation_by_a_clock_that_is_far_ahead_counts() -> Result<(), ApiKeyError> {
     for days in [None, Some(90)] {
         let (gateway, clock) = gateway();
-        let ahead = Gateway::open(None, &Clock::manual(Nanos::from_secs(1_300_000)));
+        let ahead = KeyGateway::open(None, &Clock::manual(Nanos::from_secs(1_300_000)));
         let entry = gateway.add(days);
         gateway.entries.take_unpublished(200);
         ahead.take(&entry);
@@ -140,7 +140,7 @@ fn a_revocation_by_a_clock_that_is_far_ahead_counts() -> Result<(), ApiKeyError>
             .entry(&entry.key)
             .unwrap_or_else(|| panic!("no entry"));
         assert!(!revocation.is_credible(gateway.entries.wall_millis()));
-        let stranger = Gateway::open(None, &clock);
+        let stranger = KeyGateway::open(None, &clock);
         for other in [&gateway, &stranger] {
             other.take(&revocation);
             assert!(other.is_revoked(&entry.key));
@@ -172,7 +172,7 @@ fn a_revoked_key_without_an_end_is_forgotten_after_two_years() -> Result<(), Api
 #[test]
 fn a_revocation_that_is_not_on_the_disk_says_so() -> Result<(), ApiKeyError> {
     let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-    let gateway = Gateway::open(Some(&folder.path().join("orders")), &Clock::manual(NOW));
+    let gateway = KeyGateway::open(Some(&folder.path().join("orders")), &Clock::manual(NOW));
     let (first, second) = (gateway.add(None), gateway.add(None));
     assert!(gateway.keys.revoke(&first.key, "ann")?.is_kept);
     // A folder cannot be locked as a file.

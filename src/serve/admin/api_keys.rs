@@ -47,7 +47,7 @@ pub(super) struct ListQuery {
 
 /// The query of a request that revokes a key.
 #[derive(Deserialize)]
-pub(super) struct RevokeQuery {
+pub(super) struct KeyRevocation {
     /// Who revokes it.
     by: Option<String>,
 }
@@ -114,7 +114,7 @@ pub(super) async fn revoke(
     State(gateway): ControlState,
     operator: AdminOperator,
     Path(id): Path<String>,
-    Query(query): Query<RevokeQuery>,
+    Query(query): Query<KeyRevocation>,
 ) -> Response {
     let by = operator.signature(query.by.as_deref());
     let clock = gateway.clock().clone();

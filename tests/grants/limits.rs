@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::common::wait_until;
+use crate::common::{assert_contains, wait_until};
 use crate::{Site, get, json_of};
 
 const ALICE: &str = "x-user: alice\r\n";
@@ -19,10 +19,7 @@ fn check(limit: &str) {
     assert_eq!(site.status("x-user: bob\r\n"), 200, "{limit}");
     site.grant("few", "user=alice", ("add", 9));
     assert_eq!(site.key("few", "user=alice")["quota"], 11, "{limit}");
-    // Arrival times are cut to what the limit has room for, so more may be free then.
-    if !limit.contains("gcra") {
-        assert_eq!(site.admitted(ALICE), 1, "{limit}");
-    }
+    assert_eq!(site.admitted(ALICE), 1, "{limit}");
 }
 
 #[test]
@@ -32,7 +29,6 @@ fn algorithms_count_on() {
         "sliding-window",
         "multi-level",
         "fixed-window",
-        "gcra",
     ] {
         check(&format!(
             "{{ key: user, rate: 2/h, algorithm: {algorithm} }}"
@@ -41,15 +37,26 @@ fn algorithms_count_on() {
     check("{ key: user, quota: 2/year }");
 }
 
+/// They keep arrival times in place of counts. What was granted before an edit does not hold.
 #[test]
-fn a_leaky_bucket_admits_at_its_larger_rate() {
-    let limit = "{ few: { key: user, rate: 2/h, algorithm: leaky-bucket, delay: 1s } }";
-    let site = Site::start("", limit);
-    assert_eq!(site.admitted(ALICE), 1);
-    // One each ten milliseconds, and one that is delayed.
-    site.grant("few", "user=alice", ("times", 180_000));
-    assert_eq!(site.status(ALICE), 200);
-    assert_eq!(site.status(ALICE), 200);
+fn limits_by_arrival_times_have_no_grants() {
+    let order = json!({ "limit": "few", "key": "user=alice", "add": 4, "for": "1h" });
+    let site = Site::start("", "{ few: { key: user, rate: 1/h } }");
+    assert_eq!(site.order(&order).status(), 200);
+    for algorithm in ["gcra", "leaky-bucket, delay: 1s"] {
+        let limit = format!("{{ key: user, rate: 1/h, algorithm: {algorithm} }}");
+        let policy = format!("match: /**\nupstream: up\nlimits: {{ few: {limit} }}\n");
+        std::fs::write(site.folder.path().join("policies/all.yaml"), policy).unwrap();
+        assert_eq!(site.server.ask("POST", "/v1/reload", "").status(), 200);
+        let grant = &site.grants()[0];
+        assert_eq!(grant["holds"], false, "{grant}");
+        let refused = site.order(&order);
+        assert_eq!(refused.status(), 400, "{}", refused.text());
+        for text in [grant["why"].as_str().unwrap(), &refused.text()] {
+            assert_contains(text, &["cannot have grants", "`algorithm: sliding-window`"]);
+        }
+        assert_eq!(site.key("few", "user=alice")["quota"], 1);
+    }
 }
 
 #[test]

@@ -74,7 +74,9 @@ impl Control for Gateway {
             by,
         } = order;
         let subject = running.loaded.grant_subject(&limit, &key, &identifier)?;
-        running.loaded.check_grant(&subject, grant, &identifier)?;
+        let others = running.grants.list();
+        let loaded = &running.loaded;
+        loaded.check_grant(&subject, grant, others, &identifier)?;
         let terms = GrantTerms {
             limit: subject.limit,
             times: grant.times,

@@ -1,6 +1,8 @@
 //! [`LimitGrant`]: how much more of a limit a key has for a time, and the limit that follows from it. The windows and the
 //! algorithm stay, so what was counted before counts on, and after the grant too.
 
+use std::sync::Arc;
+
 use super::{Algorithm, Concurrency, Rate, RateLimit, RuleLimit, ThrottleMode, sliding_log};
 
 /// How much more of a limit a key has. The factor comes first.
@@ -10,6 +12,15 @@ pub struct LimitGrant {
     pub times: u32,
     /// What is added to each number. Neither the factor nor plans multiply it.
     pub add: u32,
+}
+
+/// A grant that holds for the keys of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AppliedGrant {
+    /// The limit as the grant names it: its scope, or `*/` and its name for all routes that count for themselves.
+    pub limit: Arc<str>,
+    /// How much more the keys have.
+    pub amount: LimitGrant,
 }
 
 /// Why a limit cannot be raised so far.

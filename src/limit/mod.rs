@@ -76,7 +76,7 @@ pub use custom_identity::CustomIdentity;
 pub use fast_path::{Assessment, FastPath};
 pub use finding::{LimitFinding, LimitStanding};
 pub use fingerprint::Fingerprint;
-pub use grant::{GrantError, LimitGrant};
+pub use grant::{AppliedGrant, GrantError, LimitGrant};
 pub use identity::{Identity, IdentitySet};
 pub use key_spec::{KeyPart, KeySpec};
 pub use key_state::KeyState;

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::header_texts::{HeaderTexts, UnclonedCell};
 use super::pressure::Condition;
 use super::{
-    BanPolicy, ClientFilter, CountMode, Identity, KeySpec, LimitGrant, OnStoreError, Reserve,
+    AppliedGrant, BanPolicy, ClientFilter, CountMode, Identity, KeySpec, OnStoreError, Reserve,
     RuleLimit, Sharing,
 };
 
@@ -117,6 +117,8 @@ pub struct Rule {
     /// of the route is added where `routes: each` or a route's own limit separates the counts, and that of the plan
     /// where rates are by plan.
     pub scope: String,
+    /// Whether the limit is written once for many routes, each of which counts for itself and has a rule of its own.
+    pub counts_each_route: bool,
     /// What the limit counts by.
     pub key: KeySpec,
     /// The clients that the limit is for.
@@ -149,7 +151,7 @@ pub struct Rule {
     /// The number of this rule among the [`Overrides::rules`] of another, from 1; 0 if it is no override.
     pub override_number: u16,
     /// The grant that made this override; `None` if it is from a file.
-    pub grant: Option<LimitGrant>,
+    pub grant: Option<AppliedGrant>,
     /// How gateways with one store share the counts.
     pub sharing: Sharing,
     /// What the limit does while the store cannot be reached.
@@ -161,6 +163,9 @@ pub struct Rule {
 impl Rule {
     /// What follows the name of the limit in the scope of its candidate rates. No name has this character.
     pub const CANDIDATE_SUFFIX: &str = "~try";
+
+    /// What a grant writes before the name of a limit that each route counts for itself. No route has this name.
+    pub const EACH_ROUTE_PREFIX: &str = "*/";
 
     /// The scope without what tells plans and candidate rates apart: `api/per-user` for `api/per-user~try#gold`.
     pub fn limit_scope(&self) -> &str {
@@ -184,6 +189,7 @@ impl Rule {
             index,
             origin: String::new(),
             scope: name.as_str().to_owned(),
+            counts_each_route: false,
             name,
             key: key.into(),
             clients: ClientFilter::default(),
@@ -201,6 +207,14 @@ impl Rule {
             overrides: None,
             override_number: 0,
             grant: None,
+        }
+    }
+
+    /// How a grant names the limit: by its scope, or all routes that count for themselves as `*/per-user`.
+    pub fn granted_limit(&self) -> String {
+        match self.counts_each_route {
+            true => format!("{}{}", Rule::EACH_ROUTE_PREFIX, self.name),
+            false => self.limit_scope().to_owned(),
         }
     }
 

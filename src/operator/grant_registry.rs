@@ -12,7 +12,7 @@ use super::entry_registry::{EntryRegistry, RefreshedEntries};
 use super::entry_terms::{EntryTerms, GrantTerms};
 use super::error::GrantOrderError;
 use super::registry_state::{RegistryState, bounded_name};
-use crate::limit::{Fingerprint, Rule};
+use crate::limit::Fingerprint;
 
 /// The shortest grant.
 const MIN_DURATION: Duration = Duration::from_secs(1);
@@ -185,21 +185,14 @@ impl GrantRegistry {
             .active_count(EntryKind::Grant, self.entries.wall_millis())
     }
 
-    /// The grant that gives a key more of the limit of a rule; `None` if there is none. Of several the newest one counts.
-    pub fn find(&self, rule: &Rule, key: &str) -> Option<OperatorEntry> {
+    /// The grant of this key that names the limit so; `None` if there is none.
+    pub fn find(&self, limit: &str, key: &str) -> Option<OperatorEntry> {
         let state = self.entries.lock();
-        let wall_millis = self.entries.wall_millis();
-        let found = [rule.limit_scope(), rule.name.as_str()].map(|limit| {
-            let slot = state
-                .entries
-                .get(EntryKind::Grant, &format!("{limit} {key}"))?;
-            slot.entry.is_active(wall_millis).then_some(&slot.entry)
-        });
-        let newest = found
-            .into_iter()
-            .flatten()
-            .max_by_key(|entry| entry.change());
-        newest.cloned()
+        let slot = state
+            .entries
+            .get(EntryKind::Grant, &format!("{limit} {key}"))?;
+        let is_active = slot.entry.is_active(self.entries.wall_millis());
+        is_active.then(|| slot.entry.clone())
     }
 
     /// Whether the grants must be published anew, because one has changed, or because keys are hashed with another secret.

@@ -10,8 +10,8 @@ use crate::identity::key_text::KeyError;
 use crate::identity::override_table::OverrideTable;
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::{
-    Fingerprint, GrantError, Identity, KeyLimit, KeySpec, LimitGrant, OverrideSet, Overrides, Rule,
-    Rules,
+    AppliedGrant, Fingerprint, GrantError, Identity, KeyLimit, KeySpec, LimitGrant, OverrideSet,
+    Overrides, Rule, Rules,
 };
 use crate::operator::{GrantOrderError, GrantTerms, ListedGrant};
 use crate::route::{OwnResponseRules, Route, RouteAction, UsageList};
@@ -43,7 +43,10 @@ pub enum GrantMistake {
     #[error(transparent)]
     Limit(#[from] GrantError),
     /// There are too many grants for the limits that they are of.
-    #[error("the grants are about too many limits at once; revoke some")]
+    #[error(
+        "all grants together would raise more than {MAX_GRANTED_KEYS} keys of routes, or have too many different numbers; \
+         revoke some, or grant a limit of single routes"
+    )]
     Full,
     /// The order is wrong by itself.
     #[error(transparent)]
@@ -53,7 +56,7 @@ pub enum GrantMistake {
 /// A limit and a key that an operator names, in the form in which they always have the same text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantSubject {
-    /// The limit: its scope, or its name if it counts each route for itself.
+    /// The limit: see [`Rule::granted_limit`]. The scope of one of the routes that count for themselves, too.
     pub limit: String,
     /// The key.
     pub key: String,
@@ -61,12 +64,25 @@ pub struct GrantSubject {
     pub fingerprint: Option<Fingerprint>,
 }
 
+/// Why single grants do not hold, by their limits and keys.
+pub type GrantObstacles = HashMap<(String, String), String>;
+
 /// A rule while grants are added to it.
 struct GrantedRule {
     /// The copies for keys of overrides and grants.
     rules: Vec<Arc<Rule>>,
     /// The numbers of the copies for grants: by the number of the override that holds without the grant.
-    numbers: HashMap<(u16, LimitGrant), u16>,
+    numbers: HashMap<(u16, AppliedGrant), u16>,
+}
+
+/// What a grant adds to one rule.
+struct Addition<'a> {
+    rule: &'a Arc<Rule>,
+    key: Fingerprint,
+    /// The number of the override that holds without the grant.
+    override_number: u16,
+    /// The copy of the rule; `None` if another grant has made it.
+    copy: Option<Rule>,
 }
 
 /// The rules of a ruleset while grants are added to them.
@@ -94,9 +110,9 @@ impl Ruleset {
         identifier: &Identifier,
     ) -> Result<GrantSubject, GrantMistake> {
         let (limit, key) = (limit.trim(), key.trim());
-        let rules = self.find_limit(limit)?;
+        let (limit, rules) = self.find_limit(limit)?;
         let Some(first_rule) = rules.first() else {
-            return Err(self.unknown_limit(limit));
+            return Err(self.unknown_limit(&limit));
         };
         let client = parse_key(key, first_rule, identifier)?;
         let spec = &first_rule.key;
@@ -105,19 +121,14 @@ impl Ruleset {
         let reparsed = identifier.parse_key(&text, spec).ok();
         let is_readable =
             reparsed.is_some_and(|client| identifier.key(&client, spec) == fingerprint);
-        let scope = first_rule.limit_scope();
-        let has_one_scope = rules.iter().all(|rule| rule.limit_scope() == scope);
         Ok(GrantSubject {
-            limit: match has_one_scope {
-                true => scope.to_owned(),
-                false => first_rule.name.to_string(),
-            },
+            limit,
             key: text,
             fingerprint: fingerprint.filter(|_| !is_readable),
         })
     }
 
-    /// Checks that a grant can hold beside no others.
+    /// Checks that a grant can hold beside these others, of which it replaces that of the same subject.
     ///
     /// # Errors
     ///
@@ -125,15 +136,19 @@ impl Ruleset {
     pub fn check_grant(
         &self,
         subject: &GrantSubject,
-        grant: LimitGrant,
+        amount: LimitGrant,
+        mut others: Vec<ListedGrant>,
         identifier: &Identifier,
     ) -> Result<(), GrantMistake> {
         let terms = GrantTerms {
             limit: subject.limit.clone(),
-            times: grant.times,
-            add: grant.add,
+            times: amount.times,
+            add: amount.add,
         };
-        let mut granting = Granting::new(self, identifier);
+        others.retain(|ListedGrant { entry, terms, .. }| {
+            (&terms.limit, &entry.key) != (&subject.limit, &subject.key)
+        });
+        let (mut granting, _) = self.granting(others, identifier);
         granting.add(&terms, &subject.key, subject.fingerprint)
     }
 
@@ -141,9 +156,19 @@ impl Ruleset {
     /// be that of the ruleset without grants.
     pub fn with_grants(
         &self,
-        mut grants: Vec<ListedGrant>,
+        grants: Vec<ListedGrant>,
         identifier: &Identifier,
-    ) -> (Ruleset, HashMap<(String, String), String>) {
+    ) -> (Ruleset, GrantObstacles) {
+        let (granting, obstacles) = self.granting(grants, identifier);
+        (granting.finish(), obstacles)
+    }
+
+    /// The grants that can hold, and why others cannot.
+    fn granting<'a>(
+        &'a self,
+        mut grants: Vec<ListedGrant>,
+        identifier: &'a Identifier,
+    ) -> (Granting<'a>, GrantObstacles) {
         // Of two grants of one key the later one counts.
         grants.sort_by_key(|grant| grant.entry.change());
         let mut granting = Granting::new(self, identifier);
@@ -153,19 +178,46 @@ impl Ruleset {
                 obstacles.insert((terms.limit, entry.key), mistake.to_string());
             }
         }
-        (granting.finish(), obstacles)
+        (granting, obstacles)
     }
 
-    /// The rules of a limit: of the scope `text`, or else of the name `text`. None if there is no such limit.
-    fn find_limit(&self, text: &str) -> Result<Vec<&Arc<Rule>>, GrantMistake> {
-        let rules_with = |has_text: &dyn Fn(&Rule) -> bool| -> Vec<&Arc<Rule>> {
-            self.rules.iter().filter(|rule| has_text(rule)).collect()
-        };
-        let rules = rules_with(&|rule| rule.limit_scope() == text);
+    /// The limit that an operator names as grants name it, or by its name alone, and its rules. None if there is no such
+    /// limit.
+    fn find_limit(&self, text: &str) -> Result<(String, Vec<&Arc<Rule>>), GrantMistake> {
+        let rules = self.find_granted_limit(text)?;
         if !rules.is_empty() {
-            return Ok(rules);
+            return Ok((text.to_owned(), rules));
         }
-        let rules = rules_with(&|rule| rule.name.as_str() == text);
+        let rules = self.rules_of_one(text, |rule| rule.name.as_str() == text)?;
+        let limit = rules
+            .first()
+            .map_or_else(|| text.to_owned(), |rule| rule.granted_limit());
+        Ok((limit, rules))
+    }
+
+    /// The rules of the limit that grants name so; none if there is no such limit. A name alone is not enough: after an edit
+    /// it could be that of another limit.
+    fn find_granted_limit(&self, limit: &str) -> Result<Vec<&Arc<Rule>>, GrantMistake> {
+        match limit.strip_prefix(Rule::EACH_ROUTE_PREFIX) {
+            Some(name) => {
+                let is_named = |rule: &Rule| rule.counts_each_route && rule.name.as_str() == name;
+                self.rules_of_one(limit, is_named)
+            }
+            None => {
+                let rules = self.rules.iter();
+                Ok(rules.filter(|rule| rule.limit_scope() == limit).collect())
+            }
+        }
+    }
+
+    /// The rules that are chosen. They must be of one limit.
+    fn rules_of_one(
+        &self,
+        text: &str,
+        is_chosen: impl Fn(&Rule) -> bool,
+    ) -> Result<Vec<&Arc<Rule>>, GrantMistake> {
+        let rules = self.rules.iter().filter(|rule| is_chosen(rule));
+        let rules: Vec<&Arc<Rule>> = rules.collect();
         let origins: HashSet<&str> = rules.iter().map(|rule| &*rule.origin).collect();
         if origins.len() > 1 {
             let mut scopes: Vec<&str> = rules.iter().map(|rule| rule.limit_scope()).collect();
@@ -202,22 +254,25 @@ impl<'a> Granting<'a> {
         }
     }
 
-    /// Adds a grant to all rules of its limit.
+    /// Adds a grant to all rules of its limit, or to none.
     fn add(
         &mut self,
         terms: &GrantTerms,
         key: &str,
         fingerprint: Option<Fingerprint>,
     ) -> Result<(), GrantMistake> {
-        let rules = self.ruleset.find_limit(&terms.limit)?;
+        let rules = self.ruleset.find_granted_limit(&terms.limit)?;
         if rules.is_empty() {
             return Err(self.ruleset.unknown_limit(&terms.limit));
         }
-        let grant = LimitGrant {
-            times: terms.times,
-            add: terms.add,
+        let grant = AppliedGrant {
+            limit: terms.limit.as_str().into(),
+            amount: LimitGrant {
+                times: terms.times,
+                add: terms.add,
+            },
         };
-        let mut outcome = Err(GrantMistake::Unlimited(key.to_owned()));
+        let mut additions = Vec::new();
         for rule in rules {
             let fingerprint = match fingerprint {
                 Some(fingerprint) => Some(fingerprint),
@@ -227,26 +282,74 @@ impl<'a> Granting<'a> {
                 }
             };
             let fingerprint = fingerprint.ok_or(KeyError::MissingEquals(key.to_owned()))?;
-            if self.add_to_rule(rule, fingerprint, grant)? {
-                outcome = Ok(());
-            }
+            additions.extend(self.addition(rule, fingerprint, &grant)?);
         }
-        outcome
-    }
-
-    /// Adds a grant to a rule. Returns whether the key has a limit there.
-    fn add_to_rule(
-        &mut self,
-        rule: &Arc<Rule>,
-        key: Fingerprint,
-        grant: LimitGrant,
-    ) -> Result<bool, GrantMistake> {
-        let Some(held) = self.identifier.rule_ref(0, rule, key) else {
-            return Ok(false);
-        };
-        if self.key_count == MAX_GRANTED_KEYS {
+        if additions.is_empty() {
+            return Err(GrantMistake::Unlimited(key.to_owned()));
+        }
+        let copies = additions.iter().filter(|addition| addition.copy.is_some());
+        if self.rule_count + copies.count() > MAX_GRANTED_RULES
+            || self.key_count + additions.len() > MAX_GRANTED_KEYS
+        {
             return Err(GrantMistake::Full);
         }
+        for addition in additions {
+            self.apply(addition, &grant);
+        }
+        Ok(())
+    }
+
+    /// What a grant adds to a rule; `None` if the key has no limit there.
+    fn addition(
+        &self,
+        rule: &'a Arc<Rule>,
+        key: Fingerprint,
+        grant: &AppliedGrant,
+    ) -> Result<Option<Addition<'a>>, GrantMistake> {
+        let Some(held) = self.identifier.rule_ref(0, rule, key) else {
+            return Ok(None);
+        };
+        let override_number = held.override_number;
+        let granted_rule = self.granted_rules.get(&rule.index);
+        let has_copy = granted_rule.is_some_and(|granted_rule| {
+            let numbers = &granted_rule.numbers;
+            numbers.contains_key(&(override_number, grant.clone()))
+        });
+        let copy = match has_copy {
+            true => None,
+            false => {
+                let base = held.resolve(std::slice::from_ref(rule));
+                let limit = base.limit.granted(grant.amount)?;
+                let overrides = rule.overrides.as_ref();
+                let count = match granted_rule {
+                    Some(granted_rule) => granted_rule.rules.len(),
+                    None => overrides.map_or(0, |overrides| overrides.rules.len()),
+                };
+                let number = u16::try_from(count + 1).map_err(|_| GrantMistake::Full)?;
+                Some(Rule {
+                    limit,
+                    overrides: None,
+                    override_number: number,
+                    grant: Some(grant.clone()),
+                    ..(**base).clone()
+                })
+            }
+        };
+        Ok(Some(Addition {
+            rule,
+            key,
+            override_number,
+            copy,
+        }))
+    }
+
+    fn apply(&mut self, addition: Addition<'a>, grant: &AppliedGrant) {
+        let Addition {
+            rule,
+            key,
+            override_number,
+            copy,
+        } = addition;
         let granted_rule = self
             .granted_rules
             .entry(rule.index)
@@ -257,32 +360,24 @@ impl<'a> Granting<'a> {
                 },
                 numbers: HashMap::new(),
             });
-        let number = match granted_rule.numbers.get(&(held.override_number, grant)) {
-            Some(number) => *number,
-            None => {
-                let base = held.resolve(std::slice::from_ref(rule));
-                let limit = base.limit.granted(grant)?;
-                let number = u16::try_from(granted_rule.rules.len() + 1).ok();
-                let has_room = self.rule_count < MAX_GRANTED_RULES;
-                let number = number.filter(|_| has_room).ok_or(GrantMistake::Full)?;
-                granted_rule.rules.push(Arc::new(Rule {
-                    limit,
-                    overrides: None,
-                    override_number: number,
-                    grant: Some(grant),
-                    ..(**base).clone()
-                }));
-                granted_rule
-                    .numbers
-                    .insert((held.override_number, grant), number);
+        let number_key = (override_number, grant.clone());
+        let number = match copy {
+            Some(copy) => {
+                let number = copy.override_number;
+                granted_rule.rules.push(Arc::new(copy));
+                granted_rule.numbers.insert(number_key, number);
                 self.rule_count += 1;
                 number
             }
+            // Without a copy there is a number already.
+            None => match granted_rule.numbers.get(&number_key) {
+                Some(number) => *number,
+                None => return,
+            },
         };
         self.key_count += 1;
         self.keys
             .insert(rule.index, key, KeyLimit::Override(number));
-        Ok(true)
     }
 
     /// The ruleset with the copies of rules.

@@ -99,7 +99,7 @@ impl<'g> RuleCompiler<'g> {
         for limit in policy.limits.iter().filter_map(LimitUse::own) {
             let scope = format!("{}/{}", policy.name, limit.name.value);
             let overrides = overrides.iter().find(|overrides| overrides.is_of(limit));
-            rules.extend(self.add_rules(cx, limit, &scope, overrides));
+            rules.extend(self.add_rules(cx, (limit, false), &scope, overrides));
         }
         let require: Vec<_> = policy
             .require
@@ -208,8 +208,10 @@ impl<'g> RuleCompiler<'g> {
             false => shared.common_scope(),
         };
         let overrides = self.overrides.get(shared.index).cloned().flatten();
-        let rules = self.add_rules(cx, limit, &scope, overrides.as_deref());
-        if limit.counts_each_route() {
+        let counts_each_route = limit.counts_each_route();
+        let config = (limit, counts_each_route);
+        let rules = self.add_rules(cx, config, &scope, overrides.as_deref());
+        if counts_each_route {
             return rules;
         }
         if let Some(compiled) = self.shared.get_mut(shared.index) {
@@ -219,11 +221,12 @@ impl<'g> RuleCompiler<'g> {
     }
 
     /// Compiles a limit to a new rule, or to one for each plan that has rates of its own, and its candidate rates likewise.
-    /// `scope` identifies the limit's counts in the store; the name of the plan is added to it.
+    /// `scope` identifies the limit's counts in the store; the name of the plan is added to it. The flag beside the limit is
+    /// [`Rule::counts_each_route`].
     fn add_rules(
         &mut self,
         cx: &mut LoadContext,
-        config: &LimitConfig,
+        (config, counts_each_route): (&LimitConfig, bool),
         scope: &str,
         overrides: Option<&LimitOverrides>,
     ) -> Vec<Arc<Rule>> {
@@ -238,7 +241,7 @@ impl<'g> RuleCompiler<'g> {
                 Some(plan) => format!("{scope}#{plan}"),
                 None => scope.to_owned(),
             };
-            self.add_rule(cx, &variant, scope, overrides)
+            self.add_rule(cx, (&variant, counts_each_route), scope, overrides)
         });
         rules.collect()
     }
@@ -247,7 +250,7 @@ impl<'g> RuleCompiler<'g> {
     fn add_rule(
         &mut self,
         cx: &mut LoadContext,
-        variant: &LimitVariant,
+        (variant, counts_each_route): (&LimitVariant, bool),
         scope: String,
         overrides: Option<&LimitOverrides>,
     ) -> Arc<Rule> {
@@ -285,6 +288,7 @@ impl<'g> RuleCompiler<'g> {
             index: self.all.len(),
             origin: cx.sources.origin(config.name.location),
             scope,
+            counts_each_route,
             key: config.key_spec(),
             clients: ClientFilter { conditions },
             sharing: store::compile_sharing(config, &limit, &count),

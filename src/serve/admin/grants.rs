@@ -1,5 +1,6 @@
 //! Lists grants, orders them and takes them back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -228,25 +229,28 @@ fn describe(
     description
 }
 
-/// What holds for the key of a grant in the first rule of its limit, such as `100/m`.
+/// What holds for the key of a grant in the first rule to which the grant applies, such as `100/m`.
 fn find_numbers(
     grant: &ListedGrant,
     running: &RunningConfig,
     identifier: &Identifier,
 ) -> Option<Vec<String>> {
-    let limit = &*grant.terms.limit;
-    let is_named = |rule: &Rule| rule.limit_scope() == limit || rule.name.as_str() == limit;
-    let mut rules = running.ruleset.rules.iter();
-    let rule = rules.find(|rule| is_named(rule))?;
-    let key = match grant.entry.fingerprint() {
-        Some(fingerprint) => fingerprint,
-        None => {
-            let client = identifier.parse_key(&grant.entry.key, &rule.key).ok()?;
-            identifier.key(&client, &rule.key)?
-        }
+    let granted_rule = |rule: &Arc<Rule>| {
+        let key = match grant.entry.fingerprint() {
+            Some(fingerprint) => fingerprint,
+            None => {
+                let client = identifier.parse_key(&grant.entry.key, &rule.key).ok()?;
+                identifier.key(&client, &rule.key)?
+            }
+        };
+        let held = identifier.rule_ref(0, rule, key)?;
+        let held = held.resolve(std::slice::from_ref(rule));
+        let applied = held.grant.as_ref()?;
+        (*applied.limit == grant.terms.limit).then(|| held.clone())
     };
-    let held = identifier.rule_ref(0, rule, key)?;
-    Some(match &held.resolve(std::slice::from_ref(rule)).limit {
+    let mut rules = running.ruleset.rules.iter();
+    let rule = rules.find_map(granted_rule)?;
+    Some(match &rule.limit {
         RuleLimit::Rate(limit) => limit.windows.iter().map(ToString::to_string).collect(),
         RuleLimit::Open(limit) => vec![format!("{} at once", limit.quota(1))],
     })

@@ -11,7 +11,7 @@ use super::refusal::RefusalCause;
 use crate::base::clock::Nanos;
 use crate::identity::{ClientIdentity, Identifier, Unverified};
 use crate::limit::pressure::{Pressure, RequestClass};
-use crate::limit::{Identity, KeySpec, Rule, RuleLimit};
+use crate::limit::{AppliedGrant, Identity, KeySpec, Rule, RuleLimit};
 use crate::operator::{BanResponse, GrantRegistry};
 use crate::policy::Ruleset;
 use crate::route::Route;
@@ -252,7 +252,11 @@ pub fn add_grant(
     grants: &GrantRegistry,
     wall: Duration,
 ) {
-    let Some(grant) = rule.grant else {
+    let Some(AppliedGrant {
+        limit,
+        amount: grant,
+    }) = &rule.grant
+    else {
         return;
     };
     let mut members = Map::new();
@@ -261,7 +265,7 @@ pub fn add_grant(
         add => members.insert("add".into(), json!(add)),
     };
     let key = description.get("key").and_then(Value::as_str);
-    if let Some(entry) = key.and_then(|key| grants.find(rule, key)) {
+    if let Some(entry) = key.and_then(|key| grants.find(limit, key)) {
         let until = Duration::from_millis(entry.until);
         members.insert("reason".into(), json!(entry.reason));
         members.insert("by".into(), json!(entry.by));

@@ -52,13 +52,12 @@ impl ConfigPublisher {
         acknowledgements
     }
 
-    /// Lets workers decide by the grants that hold now.
+    /// Lets workers decide by the grants that hold now. The caller holds [`ConfigPublisher::lock`].
     ///
     /// # Errors
     ///
     /// The store has no slot left for a limit with a grant. Then the former grants hold.
     pub fn publish_grants(&self) -> Result<Vec<Acknowledgement>, store::Error> {
-        let _guard = self.lock.lock();
         let former = self.running();
         let running = former.clone().with_current_grants()?;
         match Arc::ptr_eq(&running.ruleset, &former.ruleset) {

@@ -11,6 +11,7 @@ use super::error::Error;
 use super::events::new_audit_event;
 use super::gateway::Gateway;
 use super::metrics_recorder::MetricsRecorder;
+use super::order_keeper::{OrderKeeper, OrderUpdater};
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, MetricsFormat};
 use crate::operator::{
@@ -90,7 +91,7 @@ impl Control for Gateway {
             reason,
             by,
         })?;
-        self.publish_orders();
+        self.publish_grants();
         // Whether it holds beside all other grants is known now.
         let mut listed = running.grants.list().into_iter();
         let current = listed.find(|other| other.entry.slot_key() == granted.entry.slot_key());
@@ -106,7 +107,7 @@ impl Control for Gateway {
             let subject = running.loaded.grant_subject(limit, key, &identifier)?;
             revoked = running.grants.revoke(&subject.limit, &subject.key, by);
         }
-        self.publish_orders();
+        self.publish_grants();
         Ok(revoked?)
     }
 
@@ -178,10 +179,23 @@ impl Control for Gateway {
 }
 
 impl Gateway {
-    /// Publishes to the workers what was ordered just now.
+    /// Publishes to the workers what was ordered just now, except grants.
     fn publish_orders(&self) {
-        if let Some(order_keeper) = &*self.order_keeper.lock() {
-            order_keeper.update();
+        if let Some(updater) = self.order_updater() {
+            updater.update();
         }
+    }
+
+    /// Publishes grants too, even if that has to wait for a reload.
+    fn publish_grants(&self) {
+        if let Some(updater) = self.order_updater() {
+            updater.update_with_grants();
+        }
+    }
+
+    /// A copy, so that no order waits for the publication of another one.
+    fn order_updater(&self) -> Option<OrderUpdater> {
+        let order_keeper = self.order_keeper.lock();
+        order_keeper.as_ref().map(OrderKeeper::updater)
     }
 }

@@ -13,11 +13,13 @@ use parking_lot::Mutex;
 use super::config_publisher::{Acknowledgement, ConfigPublisher};
 use super::events::new_event;
 use super::metrics_recorder::EventQueue;
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, Nanos};
 use crate::operator::{ChangeKind, EntryChange, EntryKind};
 
 /// The pause between two looks for changes. What is ordered here is published at once.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
+/// The pause after a failed publication of grants, which costs as much as one that succeeds.
+const RETRY_PAUSE: Nanos = Nanos::from_secs(5);
 /// The most changes at a time that are reported one by one. A flood of offenders would displace all else from the record.
 const MAX_REPORTS: usize = 20;
 
@@ -39,6 +41,8 @@ pub struct OrderUpdater {
     pub clock: Clock,
     /// Held during an update: when one returns, everything that was ordered before it is published.
     pub update_lock: Arc<Mutex<()>>,
+    /// When the last publication of grants has failed; `None` if it has not.
+    pub failed_at: Arc<Mutex<Option<Nanos>>>,
 }
 
 /// Kinds of entries that are reported by the same words.
@@ -65,16 +69,58 @@ const REPORTED_KINDS: [ReportedKind; 3] = [
 ];
 
 impl OrderUpdater {
-    /// Publishes what has changed since the last call, and reports each change.
+    /// Publishes what has changed since the last call, and reports each change. Grants wait for the next call while
+    /// somebody else replaces the configuration, which may take long.
     pub fn update(&self) {
-        let acknowledgements = self.publish();
-        // Waited for without the lock, because a worker may be busy.
-        for acknowledgement in acknowledgements {
-            let _ = acknowledgement.blocking_recv();
+        self.publish();
+        let is_paused = self.failed_at.lock().is_some_and(|failed_at| {
+            let now = self.clock.now();
+            now.since(failed_at) < RETRY_PAUSE
+        });
+        if is_paused {
+            return;
+        }
+        let acknowledgements = match self.publisher.lock.try_lock() {
+            Some(_publisher_guard) => self.publish_grants(),
+            None => return,
+        };
+        wait_for(acknowledgements);
+    }
+
+    /// The same, but waits until grants are published too.
+    pub fn update_with_grants(&self) {
+        self.publish();
+        let acknowledgements = {
+            let _publisher_guard = self.publisher.lock.lock();
+            self.publish_grants()
+        };
+        wait_for(acknowledgements);
+    }
+
+    /// Publishes grants if they have changed. The caller holds the publisher's lock.
+    fn publish_grants(&self) -> Vec<Acknowledgement> {
+        let running = self.publisher.running();
+        if !running.grants.take_publication(running.keyer().seed()) {
+            return Vec::new();
+        }
+        match self.publisher.publish_grants() {
+            Ok(acknowledgements) => {
+                *self.failed_at.lock() = None;
+                acknowledgements
+            }
+            Err(error) => {
+                running.grants.invalidate_publication();
+                let failed_before = self.failed_at.lock().replace(self.clock.now()).is_some();
+                if !failed_before {
+                    tracing::error!(%error, "the store has no room for the limits of grants");
+                }
+                Vec::new()
+            }
         }
     }
 
-    fn publish(&self) -> Vec<Acknowledgement> {
+    /// Publishes everything but grants. Waits for nobody who replaces the configuration.
+    fn publish(&self) {
         let _update_guard = self.update_lock.lock();
         let running = self.publisher.running();
         running.bans.ban_offenders();
@@ -82,16 +128,8 @@ impl OrderUpdater {
         let seed = running.keyer().seed();
         let build_identifier = || running.build_identifier();
         running.bans.publish(&refreshed, seed, build_identifier);
-        let mut acknowledgements = Vec::new();
-        if running.grants.take_publication(&refreshed, seed) {
-            match self.publisher.publish_grants() {
-                Ok(published) => acknowledgements = published,
-                Err(error) => {
-                    tracing::error!(%error, "the store has no room for the limits of grants");
-                }
-            }
-        }
         running.api_keys.publish(&refreshed);
+        running.grants.note_changes(&refreshed);
         for reported in &REPORTED_KINDS {
             let is_of_kind = |change: &&EntryChange| reported.kinds.contains(&change.entry.kind);
             let changes: Vec<&EntryChange> = refreshed.changes.iter().filter(is_of_kind).collect();
@@ -101,7 +139,6 @@ impl OrderUpdater {
             }
             self.report_others(reported, others);
         }
-        acknowledgements
     }
 
     /// Reports in one line for each kind of change how many other changes there are.
@@ -153,6 +190,13 @@ impl OrderUpdater {
     }
 }
 
+/// Waits until workers run a configuration. No lock is held meanwhile, because a worker may be busy.
+fn wait_for(acknowledgements: Vec<Acknowledgement>) {
+    for acknowledgement in acknowledgements {
+        let _ = acknowledgement.blocking_recv();
+    }
+}
+
 /// The kind of an event as words of a log line.
 fn words(event: &str) -> String {
     event.replace('_', " ")
@@ -165,7 +209,7 @@ impl OrderKeeper {
     ///
     /// The thread cannot be started.
     pub fn start(updater: OrderUpdater) -> io::Result<OrderKeeper> {
-        updater.update();
+        updater.update_with_grants();
         let (stop_sender, stop) = channel::<()>();
         let of_thread = updater.clone();
         let thread = thread::Builder::new()
@@ -182,9 +226,9 @@ impl OrderKeeper {
         })
     }
 
-    /// Publishes and reports what was ordered just now.
-    pub fn update(&self) {
-        self.updater.update();
+    /// The updater, for what was ordered just now.
+    pub fn updater(&self) -> OrderUpdater {
+        self.updater.clone()
     }
 
     /// Stops the thread, waits for its end, and writes what is not on the disk yet.

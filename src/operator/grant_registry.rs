@@ -195,11 +195,17 @@ impl GrantRegistry {
         is_active.then(|| slot.entry.clone())
     }
 
+    /// Notes that grants must be published anew if one of them has changed.
+    pub fn note_changes(&self, refreshed: &RefreshedEntries) {
+        if refreshed.concerns(&[EntryKind::Grant]) {
+            self.invalidate_publication();
+        }
+    }
+
     /// Whether the grants must be published anew, because one has changed, or because keys are hashed with another secret.
     /// `seed` is that of the keyer. They are taken for published then.
-    pub fn take_publication(&self, refreshed: &RefreshedEntries, seed: u64) -> bool {
-        let former_seed = self.published_seed.lock().replace(seed);
-        refreshed.concerns(&[EntryKind::Grant]) || former_seed != Some(seed)
+    pub fn take_publication(&self, seed: u64) -> bool {
+        self.published_seed.lock().replace(seed) != Some(seed)
     }
 
     /// Makes the next [`GrantRegistry::take_publication`] say that the grants must be published.

@@ -94,9 +94,11 @@ impl RunningConfig {
                 (Arc::new(ruleset), obstacles)
             }
         };
+        let admission = self.admission.with_rules(&ruleset.rules)?;
+        // The former obstacles stay if the store has no room, because the former grants hold then.
         self.grants.set_obstacles(obstacles);
         Ok(RunningConfig {
-            admission: self.admission.with_rules(&ruleset.rules)?,
+            admission,
             ruleset,
             ..self
         })

@@ -179,7 +179,16 @@ impl KeyLookup {
         rule: &Arc<Rule>,
     ) -> Option<Map<String, Value>> {
         let mut fullest: Option<(f64, Map<String, Value>)> = None;
-        for read_rule in read_rules(rule, self.running_config.admission.shared_store().is_some()) {
+        // With an override that holds for the key, its number decides, which the copies do not have.
+        let key = self.identifier.key(&self.client, &rule.key);
+        let held = key.and_then(|key| self.identifier.rule_ref(0, rule, key));
+        let is_overridden = held.is_none_or(|held| held.override_number > 0);
+        let is_shared = self.running_config.admission.shared_store().is_some();
+        let read_rules = match is_overridden || is_shared {
+            true => vec![rule.clone()],
+            false => read_rules(rule),
+        };
+        for read_rule in read_rules {
             let rules = std::slice::from_ref(&read_rule);
             let verdict = self.peek(gateway, rules).await;
             let rule_finding = verdict.findings.first()?;
@@ -287,13 +296,13 @@ impl KeyLookup {
 }
 
 /// Copies of a rule by which each of its windows is read for itself: in each copy all other windows have the largest quota.
-/// Only the rule itself if it has one window or overrides, if its state depends on quotas, or if gateways share it.
-fn read_rules(rule: &Arc<Rule>, is_shared: bool) -> Vec<Arc<Rule>> {
+/// Only the rule itself if it has one window, or if its state depends on quotas.
+fn read_rules(rule: &Arc<Rule>) -> Vec<Arc<Rule>> {
     let RuleLimit::Rate(limit) = &rule.limit else {
         return vec![rule.clone()];
     };
     let depends_on_quota = limit.algorithm.is_gcra() || limit.throttle.is_elastic();
-    if limit.windows.len() < 2 || rule.overrides.is_some() || depends_on_quota || is_shared {
+    if limit.windows.len() < 2 || depends_on_quota {
         return vec![rule.clone()];
     }
     let read_window = |read_index: usize| {

@@ -204,7 +204,7 @@ impl OperatorEntry {
 
     /// Whether the text of the key shows the hash of a value, which depends on the gateway's secret.
     pub fn needs_secret(&self) -> bool {
-        self.hash.is_some() || self.key.contains("=#") || self.key.contains("+#")
+        self.key.contains("=#") || self.key.contains("+#")
     }
 
     /// Whether a gateway may have made it. Its times are of this millennium, or else no later change could be newer. Its
@@ -246,8 +246,12 @@ impl OperatorEntry {
         }
     }
 
-    /// The hash of the key as a number; `None` if the entry has none.
+    /// The hash of the key as a number; `None` if the entry has none, or if the text of the key leads to it. Otherwise
+    /// somebody who writes to the store could list one key and mean another.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
+        if !self.needs_secret() {
+            return None;
+        }
         let number = u128::from_str_radix(self.hash.as_deref()?, 16).ok();
         number.map(Fingerprint)
     }

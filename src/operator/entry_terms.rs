@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::api_key_id::find_id;
 use crate::identity::api_keys::{Sha256Hash, WrittenKey};
 use crate::identity::user_name::{self, MAX_USER_NAME_BYTES};
+use crate::limit::Rate;
 
 /// What only entries of one kind have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,9 +37,10 @@ pub struct ApiKeyTerms {
 /// How much more of a limit a key has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantTerms {
-    /// The limit by its name, such as `per-user`, or with its policy, such as `api/per-user`.
+    /// The limit as [`Rule::granted_limit`](crate::limit::Rule::granted_limit) writes it, such as `per-user`,
+    /// `api/per-user` or `*/per-route`.
     pub limit: String,
-    /// The factor of the number that holds, at least 1.
+    /// The factor of the number that holds; 1 if units are added.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub times: u32,
     /// What is added to the number that holds.
@@ -101,6 +103,8 @@ impl ApiKeyTerms {
 impl GrantTerms {
     /// Most bytes of what names a limit: its name, and the policy or the folder before it.
     pub const MAX_LIMIT_BYTES: usize = 256;
+    /// The largest factor.
+    pub const MAX_TIMES: u32 = 1_000_000;
 
     /// What a grant of this key is about: one key may have grants of several limits. Names of limits have no blanks.
     pub(super) fn subject(&self, key: &str) -> String {
@@ -118,7 +122,9 @@ impl GrantTerms {
 
     /// Whether a gateway may have made these terms.
     pub(super) fn is_possible(&self) -> bool {
-        self.times >= 1 && !self.limit.contains([' ', '\t', '\n', '\r'])
+        let has_times = (2..=GrantTerms::MAX_TIMES).contains(&self.times) && self.add == 0;
+        let has_units = self.times == 1 && (1..=Rate::MAX_QUOTA).contains(&self.add);
+        (has_times || has_units) && !self.limit.contains([' ', '\t', '\n', '\r'])
     }
 }
 
@@ -132,4 +138,28 @@ fn is_one(number: &u32) -> bool {
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_grants_that_can_be_ordered_are_possible() {
+        let check = |times, add, expected: bool| {
+            let limit = "few".into();
+            let terms = GrantTerms { limit, times, add };
+            assert_eq!(terms.is_possible(), expected, "{terms:?}");
+        };
+        check(2, 0, true);
+        check(1_000_000, 0, true);
+        check(1_000_001, 0, false);
+        check(0, 0, false);
+        check(1, 0, false);
+        check(1, 1, true);
+        check(1, Rate::MAX_QUOTA, true);
+        check(1, Rate::MAX_QUOTA + 1, false);
+        check(0, 1, false);
+        check(2, 1, false);
+    }
 }

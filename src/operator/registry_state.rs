@@ -220,6 +220,8 @@ impl RegistryState {
             let is_changed = reported_change != slot.entry.changed_at;
             let kind = match (was_active, is_active) {
                 (_, true) if is_changed => ChangeKind::Ordered,
+                // The clock was ahead, and was set back.
+                (false, true) => ChangeKind::Ordered,
                 (true, false) if slot.entry.is_revoked => ChangeKind::Revoked,
                 (true, false) => ChangeKind::Ended,
                 _ => continue,
@@ -246,4 +248,57 @@ pub(super) fn stored(entry: &OperatorEntry, is_over: bool) -> StoredEntry {
 pub(super) fn bounded_name(name: &str) -> String {
     let name = name.replace(char::is_control, " ");
     name[..name.floor_char_boundary(OperatorEntry::MAX_BY_BYTES)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::{EntryTerms, GrantTerms};
+
+    fn grant(key: &str, hash: Option<&str>) -> OperatorEntry {
+        OperatorEntry {
+            kind: EntryKind::Grant,
+            key: key.into(),
+            hash: hash.map(str::to_owned),
+            reason: String::new(),
+            by: String::new(),
+            since: 1_000,
+            until: 2_000,
+            keep_until: 2_000,
+            changed_at: 1_000,
+            origin: 1,
+            earlier_bans: 0,
+            terms: Some(EntryTerms::Grant(GrantTerms {
+                limit: "few".into(),
+                times: 2,
+                add: 0,
+            })),
+            is_revoked: false,
+        }
+    }
+
+    /// It holds again, so whoever applies it must know.
+    #[test]
+    fn a_clock_that_jumps_ahead_and_back_orders_anew() {
+        let mut state = RegistryState::default();
+        assert!(state.change(grant("user=alice", None)));
+        let mut kinds_at = |wall_millis| -> Vec<ChangeKind> {
+            let changes = state.collect_changes(wall_millis).into_iter();
+            changes.map(|change| change.kind).collect()
+        };
+        assert_eq!(kinds_at(1_000), [ChangeKind::Ordered]);
+        assert_eq!(kinds_at(9_000), [ChangeKind::Ended]);
+        assert_eq!(kinds_at(9_000), []);
+        assert_eq!(kinds_at(1_500), [ChangeKind::Ordered]);
+        assert_eq!(kinds_at(1_500), []);
+    }
+
+    #[test]
+    fn a_hash_counts_only_beside_a_key_that_needs_it() {
+        let hash = Some("000102030405060708090a0b0c0d0e0f");
+        let has_hash = |key| grant(key, hash).fingerprint().is_some();
+        assert!(has_hash("token=#0123456789ab"));
+        assert!(has_hash("@teams=a+#0123456789ab"));
+        assert!(!has_hash("user=alice"), "a hash of another user");
+    }
 }

@@ -16,12 +16,9 @@ use super::operator::AdminOperator;
 use super::problem::problem_response;
 use crate::identity::Identifier;
 use crate::limit::{LimitGrant, Rate, Rule, RuleLimit};
-use crate::operator::{GrantOrderError, GrantRegistry, ListedGrant};
+use crate::operator::{GrantOrderError, GrantRegistry, GrantTerms, ListedGrant};
 use crate::policy::{GrantMistake, parse_duration};
 use crate::serve::worker::generation::RunningConfig;
-
-/// The largest factor of a grant.
-const MAX_TIMES: u32 = 1_000_000;
 
 /// A grant that an operator orders. Either `times` or `add` is given.
 #[derive(Deserialize)]
@@ -110,7 +107,7 @@ pub(super) async fn revoke(
 fn read_order(body: OrderBody, by: String) -> Result<GrantOrder, String> {
     let grant = match (&body.times, &body.add) {
         (Some(times), None) => LimitGrant {
-            times: read_number("times", times, 2, MAX_TIMES)?,
+            times: read_number("times", times, 2, GrantTerms::MAX_TIMES)?,
             add: 0,
         },
         (None, Some(add)) => LimitGrant {

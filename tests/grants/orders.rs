@@ -257,7 +257,7 @@ fn limits_are_named_with_their_policy_where_needed() {
     let granted = site.grant("other/per-user", "user=alice", ("times", 2));
     assert_eq!(granted["number"], json!(["6/h"]));
     let granted = site.grant("each", "user=alice", ("add", 1));
-    assert_eq!(granted["limit"], "each");
+    assert_eq!(granted["limit"], "*/each");
     assert_eq!(site.admitted(ALICE), 2, "of /a");
     let mut client = site.server.connect();
     client.send(format!("GET /other HTTP/1.1\r\nhost: t\r\n{ALICE}\r\n"));
@@ -267,6 +267,52 @@ fn limits_are_named_with_their_policy_where_needed() {
         .unwrap_or_default()
         .to_owned();
     assert_contains(&policy, &["\"each\";q=2", "\"per-user\";q=6"]);
+}
+
+/// The grant of all routes stays with the limit that each route counts for itself.
+#[test]
+fn an_edit_moves_no_grant_to_another_limit_of_the_name() {
+    let site = Site::start(
+        "limits: { each: { key: user, rate: 1/h, routes: each } }\n",
+        "{}",
+    );
+    site.grant("each", "user=alice", ("add", 4));
+    let path = site.folder.path().join("tollgate.yaml");
+    let gateway = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, gateway.replace(", routes: each", "")).unwrap();
+    assert_eq!(site.server.ask("POST", "/v1/reload", "").status(), 200);
+    assert_eq!(site.grants()[0]["holds"], false);
+    assert_eq!(site.key("each", "user=alice")["quota"], 1);
+    assert_eq!(site.revoke("*/each", "user=alice").status(), 200);
+}
+
+/// Of two rates by plan one has no room for the grant.
+#[test]
+fn a_grant_that_fails_for_one_plan_holds_for_none() {
+    let limit = |free: &str, gold: &str| {
+        format!(
+            "{{ few: {{ key: user, algorithm: sliding-log, rate: {{ free: {free}, else: {gold} }} }} }}"
+        )
+    };
+    let site = Site::start("", &limit("1/h", "2/h"));
+    site.grant("few", "user=alice", ("times", 3));
+    for (free, gold, quotas) in [
+        ("1/h", "40000/h", [1, 40_000]),
+        ("40000/h", "2/h", [40_000, 2]),
+    ] {
+        let policy = format!("match: /**\nupstream: up\nlimits: {}\n", limit(free, gold));
+        std::fs::write(site.folder.path().join("policies/all.yaml"), policy).unwrap();
+        assert_eq!(site.server.ask("POST", "/v1/reload", "").status(), 200);
+        let grant = &site.grants()[0];
+        assert_eq!(grant["holds"], false, "{grant}");
+        assert_contains(grant["why"].as_str().unwrap(), &["sliding-log"]);
+        for (plan, quota) in ["free", "gold"].into_iter().zip(quotas) {
+            let fields = format!("x-user: alice\r\nx-plan: {plan}\r\n");
+            let answer = get(&mut site.server.connect(), &fields);
+            let policy = answer.field("ratelimit-policy").unwrap_or_default();
+            assert_contains(policy, &[&format!("q={quota};")]);
+        }
+    }
 }
 
 /// Credentials are listed as hashes, and are named by them too.

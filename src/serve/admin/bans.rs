@@ -109,10 +109,10 @@ pub(super) async fn lift(
 }
 
 /// The result of a change of a ban. The outer error is that of a thread that panicked.
-type Changed = Result<Result<ListedBan, BanError>, tokio::task::JoinError>;
+type ChangedBan = Result<Result<ListedBan, BanError>, tokio::task::JoinError>;
 
 /// The key of a change as it may be shown. `written_key` is that of the request.
-fn target_of(changed: &Changed, written_key: &str) -> String {
+fn target_of(changed: &ChangedBan, written_key: &str) -> String {
     match changed {
         Ok(Ok(ban)) => ban.entry.key.clone(),
         _ => audit::shown_key(written_key),
@@ -120,7 +120,7 @@ fn target_of(changed: &Changed, written_key: &str) -> String {
 }
 
 /// The response to a change of a ban.
-fn respond(changed: Changed, now: Duration) -> Response {
+fn respond(changed: ChangedBan, now: Duration) -> Response {
     match changed {
         Ok(Ok(ban)) => Json(describe(&ban, now)).into_response(),
         Ok(Err(error)) => {

@@ -145,10 +145,10 @@ fn read_number(name: &str, value: &Value, least: u32, most: u32) -> Result<u32, 
 }
 
 /// The result of a change of a grant. The outer error is that of a thread that panicked.
-type Changed = Result<Result<ListedGrant, GrantMistake>, tokio::task::JoinError>;
+type ChangedGrant = Result<Result<ListedGrant, GrantMistake>, tokio::task::JoinError>;
 
 /// The limit and the key of a change as they may be shown. `limit` and `key` are those of the request.
-fn target_of(changed: &Changed, running: &RunningConfig, limit: &str, key: &str) -> String {
+fn target_of(changed: &ChangedGrant, running: &RunningConfig, limit: &str, key: &str) -> String {
     match changed {
         Ok(Ok(grant)) => format!("{} {}", grant.terms.limit, grant.entry.key),
         _ => {
@@ -159,7 +159,7 @@ fn target_of(changed: &Changed, running: &RunningConfig, limit: &str, key: &str)
 }
 
 /// The response to a change of a grant.
-fn respond(changed: Changed, running: &RunningConfig, wall: Duration) -> Response {
+fn respond(changed: ChangedGrant, running: &RunningConfig, wall: Duration) -> Response {
     match changed {
         Ok(Ok(grant)) => {
             let identifier = running.build_identifier();

@@ -38,9 +38,15 @@ function field({ name, label, initial = '', hint, most, choices, required, free 
   return { input, row: h('label', {}, h('span', {}, label), input, list) };
 }
 
+/** Closes a dialog and removes it at once: the event of its end comes later, when another dialog may be open. */
+function end(dialog) {
+  dialog.close();
+  dialog.remove();
+}
+
 /** Replaces the form by the result of an order that is shown once. It is gone with the dialog. */
 function reveal(dialog, parts) {
-  const close = h('button', { type: 'button', id: 'order-close', onclick: () => dialog.close() }, 'Close');
+  const close = h('button', { type: 'button', id: 'order-close', onclick: () => end(dialog) }, 'Close');
   put(dialog, h('h2', { id: 'order-title' }, 'Done'), h('div', { id: 'order-result' }, parts), h('div', { class: 'choices' }, close));
   close.focus();
 }
@@ -62,7 +68,7 @@ function openDialog(order, values) {
     try {
       const response = await order.send(filled());
       if (order.reveal) reveal(dialog, order.reveal(response));
-      else dialog.close();
+      else end(dialog);
       setText(document.getElementById('said'), order.done(filled(), response));
       dispatchEvent(new Event('ordered'));
     } catch (error) {
@@ -71,7 +77,7 @@ function openDialog(order, values) {
       send.disabled = false;
     }
   });
-  cancel.addEventListener('click', () => dialog.close());
+  cancel.addEventListener('click', () => end(dialog));
   dialog.addEventListener('close', () => dialog.remove());
   document.body.append(dialog);
   show();

@@ -146,7 +146,7 @@ impl DetachedGuard {
 
     /// Resolves when the request must end, because it has lost its permits. Pending for ever where they cannot be lost.
     fn until_revoked(&self) -> impl Future<Output = ()> + use<> {
-        let permits = self.permits.clone().filter(|permits| permits.is_shared());
+        let permits = self.permits.clone().filter(|permits| permits.may_be_lost());
         async move {
             let Some(permits) = permits else {
                 return std::future::pending().await;

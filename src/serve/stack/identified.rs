@@ -90,7 +90,7 @@ impl DecisionObserver for Identified {
     fn on_holdings(&self, holdings: Holdings) {
         let arrival = &self.routed.arrival;
         let permits = holdings.permits.as_ref();
-        if let Some(permits) = permits.filter(|permits| permits.is_shared()) {
+        if let Some(permits) = permits.filter(|permits| permits.may_be_lost()) {
             arrival.downstream.deadlines().watch_permits(permits);
         }
         arrival.context.holdings.replace(Some(holdings));

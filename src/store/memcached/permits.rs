@@ -15,7 +15,7 @@ use super::link::unexpected_reply;
 use super::wire::{MetaReply, Replaces};
 use crate::base::clock::Nanos;
 use crate::store::permits::permit_call::{PermitCall, PermitReply};
-use crate::store::permits::{PermitKey, STORED_TIME};
+use crate::store::permits::{LATE_CALL_TIME, PermitKey, STORED_TIME};
 use crate::store::shared::call::{CounterName, StoreError};
 use crate::store::shared::permit_lease::LeaseStep;
 
@@ -23,8 +23,6 @@ use crate::store::shared::permit_lease::LeaseStep;
 const HOLDER_BYTES: usize = 20;
 /// Most attempts to change an item, while other gateways do the same.
 const MAX_ATTEMPTS: usize = 64;
-/// How long an item without permits is kept. It must outlive calls that are under way.
-const EMPTY_TIME: Nanos = Nanos::from_secs(60);
 
 /// The permits of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,10 +95,10 @@ impl MemcachedClient {
                     last_call: call.number,
                 });
             }
-            let kept = if holders.is_empty() {
-                EMPTY_TIME
-            } else {
-                STORED_TIME
+            // An item without permits must outlive calls that are under way.
+            let kept = match sum(&holders) {
+                0 => LATE_CALL_TIME,
+                _ => STORED_TIME,
             };
             let (value, exptime) = (encode(&holders), exptime_of(kept));
             let replies = server.call(connection_index, |batch| {

@@ -24,11 +24,13 @@ mod shared_calls;
 mod shared_key;
 mod shared_taking;
 #[cfg(test)]
+mod shared_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 
 use smallvec::SmallVec;
@@ -39,7 +41,7 @@ use crate::base::clock::Clock;
 use crate::limit::LimitFinding;
 
 pub use permit_request::{PermitKey, PermitRequest, PermitScope, SharedTerms};
-pub use shared_key::STORED_TIME;
+pub use shared_key::{LATE_CALL_TIME, STORED_TIME};
 pub use shared_taking::{PermitDecision, TakeStep, WaitingPermits};
 
 /// The permits that open requests hold, by key.
@@ -50,10 +52,15 @@ pub struct Permits {
     clock: Option<Clock>,
     /// The number of calls that were made about shared permits.
     call_count: AtomicU64,
+    /// Until then a call that had no reply may still be executed, in nanoseconds.
+    late_calls_until: AtomicU64,
+    /// The number of looks for calls that are due.
+    look_count: AtomicU64,
     /// The lease under which the store counts shared permits; 0 before the first.
     lease: AtomicU64,
-    /// Whether some requests must end: see [`PermitGuard::is_revoked`].
-    is_revoking: AtomicBool,
+    /// Requests that were admitted under leases below this one may have to end: see [`PermitGuard::is_revoked`]. 0 where
+    /// none must.
+    revoking_below: AtomicU64,
     /// Who sends the calls; unset where no permits are shared.
     returns: OnceLock<Weak<dyn PermitReturns>>,
 }
@@ -65,8 +72,10 @@ impl Default for Permits {
             shards: shards.collect(),
             clock: None,
             call_count: AtomicU64::new(0),
+            late_calls_until: AtomicU64::new(0),
+            look_count: AtomicU64::new(0),
             lease: AtomicU64::new(0),
-            is_revoking: AtomicBool::new(false),
+            revoking_below: AtomicU64::new(0),
             returns: OnceLock::new(),
         }
     }
@@ -144,8 +153,10 @@ impl Permits {
         lengths.sum()
     }
 
-    /// Returns one permit of a key. `is_revoked` says that the key made the request end.
-    fn return_permit(&self, key: PermitKey, is_revoked: bool, connection_index: u16) {
+    /// Returns one permit of a key, of a request that was admitted under `lease`. `is_revoked` says that it had lost its
+    /// permits.
+    fn return_permit(&self, key: PermitKey, lease: u64, is_revoked: bool, connection_index: u16) {
+        let may_be_lost = lease < self.revoking_below.load(Acquire);
         let is_call_due = {
             let ShardCounts { open, shared: keys } = &mut *self.shards[shard_index(&key)].0.lock();
             let remaining = open.get_mut(&key).map(|count| {
@@ -164,11 +175,11 @@ impl Permits {
             let (open_count, clock) = (remaining.unwrap_or(0), self.clock.as_ref());
             let (mut is_due, mut is_idle) = (false, false);
             if let Some((shared, clock)) = shared.zip(clock) {
-                let leaving = match is_revoked {
-                    true => &mut shared.revoked,
-                    false => &mut shared.to_revoke,
-                };
-                *leaving = leaving.saturating_sub(1);
+                if is_revoked {
+                    shared.revoked = shared.revoked.saturating_sub(1);
+                } else if may_be_lost {
+                    shared.to_revoke = shared.to_revoke.saturating_sub(1);
+                }
                 if open_count == 0 {
                     shared.forget_uncounted();
                 }
@@ -195,20 +206,20 @@ pub struct PermitGuard {
     keys: SmallVec<[PermitKey; 1]>,
     /// The connection over which shared permits return.
     connection_index: u16,
-    /// Whether gateways share some of the permits.
-    is_shared: bool,
-    /// One more than the index of the key because of which the request must end; 0 if it need not.
-    revoked_key: AtomicUsize,
+    /// The lease under which the request was admitted; 0 before the first.
+    lease: u64,
+    /// Whether the request must end.
+    is_revoked: AtomicBool,
 }
 
 impl PermitGuard {
     fn new(permits: Arc<Permits>, connection_index: u16) -> PermitGuard {
         PermitGuard {
+            lease: permits.lease.load(Acquire),
             permits,
             keys: SmallVec::new(),
             connection_index,
-            is_shared: false,
-            revoked_key: AtomicUsize::new(0),
+            is_revoked: AtomicBool::new(false),
         }
     }
 
@@ -216,7 +227,6 @@ impl PermitGuard {
     fn of_shared(permits: Arc<Permits>, connection_index: u16, key: PermitKey) -> PermitGuard {
         let mut guard = PermitGuard::new(permits, connection_index);
         guard.keys.push(key);
-        guard.is_shared = true;
         guard
     }
 
@@ -225,25 +235,24 @@ impl PermitGuard {
         self.keys.is_empty()
     }
 
-    /// Whether gateways share some of the permits, so that the request may lose them.
-    pub fn is_shared(&self) -> bool {
-        self.is_shared
+    /// Whether gateways may share some of the permits, so that the request may lose them. A reload may share the permits
+    /// of requests that are open already.
+    pub fn may_be_lost(&self) -> bool {
+        self.permits.clock.is_some() && !self.keys.is_empty()
     }
 
     /// Takes over the permits of another guard, which no request has used yet.
     fn absorb(&mut self, mut other: PermitGuard) {
         self.keys.append(&mut other.keys);
-        self.is_shared |= other.is_shared;
     }
 }
 
 impl Drop for PermitGuard {
     fn drop(&mut self) {
-        let revoked_key = self.revoked_key.load(Relaxed);
-        for (index, key) in std::mem::take(&mut self.keys).into_iter().enumerate() {
-            let is_revoked = revoked_key == index + 1;
+        let is_revoked = self.is_revoked.load(Relaxed);
+        for key in std::mem::take(&mut self.keys) {
             self.permits
-                .return_permit(key, is_revoked, self.connection_index);
+                .return_permit(key, self.lease, is_revoked, self.connection_index);
         }
     }
 }

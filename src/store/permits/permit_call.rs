@@ -16,7 +16,8 @@ pub struct PermitCall {
     /// The call's number. It grows with each call of a process, so that the store ignores a call that comes after a later
     /// one. A call with 0 reads and changes nothing.
     pub number: u64,
-    /// Permits that requests use already. The store counts them even if there are more than the limit has.
+    /// Permits that requests use, or may use without a further call. The store counts them even if there are more than the
+    /// limit has.
     pub used: u32,
     /// Permits that the gateway needs: at least `used`. It gets fewer if fewer are free.
     pub needed: u32,
@@ -24,8 +25,8 @@ pub struct PermitCall {
     pub spare: u32,
     /// The number of permits of the key, of all gateways together.
     pub ceiling: u32,
-    /// Whether earlier calls about the key were all answered. If not, the store remembers the number although the gateway
-    /// holds nothing.
+    /// Whether no earlier call can be executed after this one. If some can, the store remembers the number although the
+    /// gateway holds nothing.
     pub is_clean: bool,
 }
 

@@ -37,6 +37,8 @@ impl PermitScope {
 pub struct SharedTerms {
     /// Whether a gateway takes permits in advance.
     pub is_leased: bool,
+    /// Whether the limit is a shadow, so that no request ends because of it.
+    pub is_shadow: bool,
     /// What holds while the store is away.
     pub on_store_error: OnStoreError,
 }

@@ -3,10 +3,10 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::locked_shards::{ShardCounts, shard_index};
+use super::locked_shards::{SHARD_COUNT, ShardCounts, shard_index};
 use super::permit_call::{LeasePhase, PermitCall, PermitDecider, PermitReply, StoreView};
 use super::permit_request::{PermitKey, PermitScope, SharedTerms};
-use super::shared_key::{SharedKey, WaitEnd, Waiter};
+use super::shared_key::{LATE_CALL_TIME, SharedKey, WaitEnd, Waiter};
 use super::{PermitGuard, Permits};
 use crate::base::clock::Nanos;
 
@@ -30,7 +30,8 @@ impl Permits {
             let call = shared.needs_call(*open_count, now).then(|| {
                 let number = self.call_count.fetch_add(1, Relaxed) + 1;
                 let lease = self.lease.load(Acquire);
-                shared.make_call(key, lease, number, *open_count, now)
+                let may_be_overtaken = now.0 < self.late_calls_until.load(Relaxed);
+                shared.make_call(key, lease, number, *open_count, may_be_overtaken, now)
             });
             let (is_unused, is_idle) = (*open_count == 0, shared.is_idle());
             if is_unused {
@@ -55,15 +56,20 @@ impl Permits {
         now: Nanos,
     ) {
         let mut deliveries = Deliveries::new();
+        if reply.is_none() {
+            let until = now.after(LATE_CALL_TIME).0;
+            self.late_calls_until.fetch_max(until, Relaxed);
+        }
         {
             let counts = &mut *self.shards[shard_index(&call.key)].0.lock();
             let ShardCounts { open, shared: keys } = counts;
             let Some(shared) = keys.get_mut(&call.key) else {
                 return;
             };
-            let is_current = shared.record_reply(call.number, reply, now);
-            let is_decided = is_current && reply.is_some() && can_grant(view);
             let open_count = open.entry(call.key).or_insert(0);
+            let is_current =
+                shared.record_reply(call.number, reply, *open_count, view.decider, now);
+            let is_decided = is_current && reply.is_some() && can_grant(view);
             if is_decided {
                 grant(shared, open_count, &mut deliveries);
             }
@@ -96,15 +102,19 @@ impl Permits {
         for (waiter, end) in deliveries {
             let is_lost = waiter.sender.send(end).is_err();
             if is_lost && matches!(end, WaitEnd::Granted { .. }) {
-                self.return_permit(key, false, waiter.connection_index);
+                let lease = self.lease.load(Acquire);
+                self.return_permit(key, lease, false, waiter.connection_index);
             }
         }
     }
 
-    /// Keys about which calls are due, at most `max_count`.
+    /// Keys about which calls are due, at most `max_count`. Each look begins with another shard, so that none has to wait
+    /// for ever.
     pub fn due_keys(&self, max_count: usize, now: Nanos) -> Vec<PermitKey> {
         let mut due = Vec::new();
-        for shard in &self.shards {
+        let first = self.look_count.fetch_add(1, Relaxed) as usize % SHARD_COUNT;
+        let (end, start) = self.shards.split_at(first);
+        for shard in start.iter().chain(end) {
             let counts = shard.0.lock();
             let is_due = |(key, shared): &(&PermitKey, &SharedKey)| {
                 shared.needs_call(counts.open_count(key), now)
@@ -136,11 +146,16 @@ impl Permits {
     }
 
     /// Has the store count the requests of a limit that are open already. They were admitted before gateways shared it.
-    pub fn adopt(&self, scope: PermitScope, terms: SharedTerms, now: Nanos) {
+    /// `ceiling` is the number of permits of each of its keys; that of networks is set by their next requests.
+    pub fn adopt(&self, scope: PermitScope, terms: SharedTerms, ceiling: u32, now: Nanos) {
         for shard in &self.shards {
             let ShardCounts { open, shared: keys } = &mut *shard.0.lock();
             for key in open.keys().filter(|key| key.scope.belongs_to(scope)) {
-                let new_entry = || SharedKey::uncounted(terms, now);
+                let ceiling = match key.scope == scope {
+                    true => ceiling,
+                    false => u32::MAX,
+                };
+                let new_entry = || SharedKey::uncounted(terms, ceiling, now);
                 keys.entry(*key).or_insert_with(new_entry);
             }
         }
@@ -158,11 +173,14 @@ impl Permits {
                 open_count > 0 || !shared.is_idle()
             });
         }
-        self.is_revoking.store(false, Release);
     }
 
-    /// The lease ends: requests beyond those that may outlive it must end. Each learns it by [`PermitGuard::is_revoked`].
+    /// The lease ends: requests beyond those that may outlive it must end. Each learns it by [`PermitGuard::is_revoked`],
+    /// also after the next lease has begun.
     pub fn revoke(&self, view: &StoreView) {
+        // Set first, so that each request that ends from now on is one fewer to end.
+        let next_lease = self.lease.load(Acquire).saturating_add(1);
+        self.revoking_below.store(next_lease, Release);
         let mut revoked_count = 0;
         for shard in &self.shards {
             let ShardCounts { open, shared: keys } = &mut *shard.0.lock();
@@ -178,7 +196,22 @@ impl Permits {
                 requests = revoked_count,
                 "requests end, because the lease of their permits could not be renewed"
             );
-            self.is_revoking.store(true, Release);
+        }
+    }
+
+    /// Spares requests the look whether they must end, once all that must end know it. Call it where
+    /// [`Permits::revoke`] is called, and not at the same time.
+    pub fn finish_revocation(&self) {
+        if self.revoking_below.load(Relaxed) == 0 {
+            return;
+        }
+        let is_pending = |counts: &ShardCounts| {
+            let mut keys = counts.shared.values();
+            keys.any(|shared| shared.to_revoke > 0)
+        };
+        let mut shards = self.shards.iter();
+        if !shards.any(|shard| is_pending(&shard.0.lock())) {
+            self.revoking_below.store(0, Release);
         }
     }
 
@@ -210,24 +243,32 @@ impl Permits {
 impl PermitGuard {
     /// Whether the request must end, because its permit is lost with the lease. The store may give it to another gateway.
     pub fn is_revoked(&self) -> bool {
-        if self.revoked_key.load(Relaxed) > 0 {
+        if self.is_revoked.load(Relaxed) {
             return true;
         }
-        if !self.permits.is_revoking.load(Acquire) {
+        // Requests that were admitted under a later lease are not those that lost their permits.
+        if self.lease >= self.permits.revoking_below.load(Acquire) {
             return false;
         }
-        for (index, key) in self.keys.iter().enumerate() {
-            let counts = &mut *self.permits.shards[shard_index(key)].0.lock();
-            let shared = counts.shared.get_mut(key);
-            let Some(shared) = shared.filter(|shared| shared.to_revoke > 0) else {
-                continue;
-            };
-            let previous = self.revoked_key.swap(index + 1, AcqRel);
-            debug_assert_eq!(previous, 0, "one task asks");
-            (shared.to_revoke, shared.revoked) = (shared.to_revoke - 1, shared.revoked + 1);
-            return true;
+        let must_end = |key: &PermitKey| {
+            let counts = &*self.permits.shards[shard_index(key)].0.lock();
+            let shared = counts.shared.get(key);
+            shared.is_some_and(|shared| shared.to_revoke > 0)
+        };
+        if !self.keys.iter().any(must_end) {
+            return false;
         }
-        false
+        let was_revoked = self.is_revoked.swap(true, AcqRel);
+        debug_assert!(!was_revoked, "one task asks");
+        // The end of the request gives back the permits of all its keys.
+        for key in &self.keys {
+            let counts = &mut *self.permits.shards[shard_index(key)].0.lock();
+            if let Some(shared) = counts.shared.get_mut(key) {
+                shared.to_revoke = shared.to_revoke.saturating_sub(1);
+                shared.revoked += 1;
+            }
+        }
+        true
     }
 }
 
@@ -236,15 +277,20 @@ fn can_grant(view: &StoreView) -> bool {
     view.decider != PermitDecider::Part && view.phase == LeasePhase::Fresh
 }
 
-/// Gives permits that are free here to requests that wait, the first ones first.
+/// Gives permits that are free here to requests that wait, the first ones first. Plans differ in their ceilings, so one
+/// that has no room may stand before one that has.
 fn grant(shared: &mut SharedKey, open_count: &mut u32, deliveries: &mut Deliveries) {
+    let mut index = 0;
     while shared.held > *open_count {
         let counted = open_count.saturating_add(shared.others).saturating_add(1);
-        let has_room = |waiter: &mut Waiter| counted <= waiter.ceiling;
-        let Some(waiter) = shared.waiters.pop_front_if(has_room) else {
+        let Some(waiter) = shared.waiters.get(index) else {
             return;
         };
-        *open_count += 1;
-        deliveries.push((waiter, WaitEnd::Granted { counted }));
+        if counted > waiter.ceiling {
+            index += 1;
+        } else if let Some(waiter) = shared.waiters.remove(index) {
+            *open_count += 1;
+            deliveries.push((waiter, WaitEnd::Granted { counted }));
+        }
     }
 }

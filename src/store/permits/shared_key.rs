@@ -17,8 +17,10 @@ use crate::limit::OnStoreError;
 const IDLE_TIME: Nanos = Nanos::from_secs(1);
 /// A gateway takes at most its equal part of the permits in advance, divided by this number.
 const SPARES_PER_PART: u32 = 4;
-/// How long the store keeps a key without a call. A live gateway repeats itself four times as often.
-pub const STORED_TIME: Nanos = Nanos::from_secs(3_600);
+/// How long the store keeps a key without a call: longer than a lease. A live gateway repeats itself four times as often.
+pub const STORED_TIME: Nanos = Nanos::from_secs(7_200);
+/// How long a call without a reply may still be executed. The store knows the numbers of later calls until then.
+pub const LATE_CALL_TIME: Nanos = Nanos::from_secs(600);
 
 /// How the wait for a permit has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +102,9 @@ impl SharedKey {
     }
 
     /// The entry of a key with open requests that the store does not know.
-    pub(super) fn uncounted(terms: SharedTerms, now: Nanos) -> SharedKey {
+    pub(super) fn uncounted(terms: SharedTerms, ceiling: u32, now: Nanos) -> SharedKey {
         SharedKey {
+            ceiling,
             must_confirm: true,
             ..SharedKey::new(terms, now)
         }
@@ -176,6 +179,9 @@ impl SharedKey {
 
     /// The number of open requests that may outlive the lease.
     pub(super) fn outliving_count(&self, view: &StoreView) -> u32 {
+        if self.terms.is_shadow {
+            return u32::MAX;
+        }
         match self.terms.on_store_error {
             OnStoreError::Open => u32::MAX,
             OnStoreError::Closed => 0,
@@ -196,12 +202,14 @@ impl SharedKey {
     }
 
     /// Makes the call that is due, and marks it as under way. Permits that it returns are no longer usable.
+    /// `may_be_overtaken` says that an earlier call may still be executed.
     pub(super) fn make_call(
         &mut self,
         key: PermitKey,
         lease: u64,
         number: u64,
         open_count: u32,
+        may_be_overtaken: bool,
         now: Nanos,
     ) -> PermitCall {
         let is_idle = now.since(self.last_used_at) >= IDLE_TIME;
@@ -210,17 +218,20 @@ impl SharedKey {
             waiter.is_asked_for = true;
             ceiling = ceiling.max(waiter.ceiling);
         }
+        let needed = open_count.saturating_add(self.waiters.len() as u32);
+        let spare = if is_idle { 0 } else { self.spare };
+        self.held = self.held.min(needed.saturating_add(spare));
         let call = PermitCall {
             key,
             lease,
             number,
-            used: open_count,
-            needed: open_count.saturating_add(self.waiters.len() as u32),
-            spare: if is_idle { 0 } else { self.spare },
+            // Requests may take those that are held while the call is under way, so the store must not count fewer.
+            used: open_count.max(self.held),
+            needed,
+            spare,
             ceiling,
-            is_clean: !self.is_unclean,
+            is_clean: !self.is_unclean && !may_be_overtaken,
         };
-        self.held = self.held.min(call.needed.saturating_add(call.spare));
         self.call = Some(call);
         call
     }
@@ -230,6 +241,8 @@ impl SharedKey {
         &mut self,
         number: u64,
         reply: Option<PermitReply>,
+        open_count: u32,
+        decider: PermitDecider,
         now: Nanos,
     ) -> bool {
         let Some(call) = self.call.take_if(|call| call.number == number) else {
@@ -237,9 +250,15 @@ impl SharedKey {
         };
         match reply {
             Some(reply) => {
-                (self.held, self.others) = (reply.held, reply.others);
-                // With fewer than what requests use, the reply is not one to this call.
-                self.must_confirm = reply.held < call.used;
+                self.held = reply.held;
+                self.others = match decider {
+                    // Others may not have reported yet what they hold.
+                    PermitDecider::Both => self.others.max(reply.others),
+                    PermitDecider::Store | PermitDecider::Part => reply.others,
+                };
+                // Requests may have been admitted meanwhile without the store. And with fewer permits than the call says
+                // are used, the reply is not one to this call.
+                self.must_confirm = reply.held < call.used.max(open_count);
                 self.is_unclean &= call.needed > 0;
                 self.acknowledged_at = now;
             }
@@ -248,13 +267,12 @@ impl SharedKey {
         true
     }
 
-    /// Forgets what the store said under the former lease. Open requests are counted anew. A call that is under way may be
-    /// one under the new lease already, so its number is not known either.
+    /// Forgets what the store said under the former lease. Open requests are counted anew, also those that must end. A call
+    /// that is under way may be one under the new lease already, so its number is not known either.
     pub(super) fn begin_lease(&mut self, open_count: u32) {
         self.is_unclean = self.call.take().is_some();
         self.held = 0;
         self.must_confirm = self.is_unclean || open_count > 0;
-        (self.to_revoke, self.revoked) = (0, 0);
     }
 
     /// Forgets requests that only this gateway counted, once all have ended. So an outage leaves no entries behind.

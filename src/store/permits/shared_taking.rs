@@ -3,6 +3,7 @@
 //! refused, they return.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -84,8 +85,9 @@ impl KeyWait {
 impl Drop for KeyWait {
     fn drop(&mut self) {
         if let WaitEnd::Granted { .. } = self.take_end() {
+            let lease = self.permits.lease.load(Acquire);
             self.permits
-                .return_permit(self.key, false, self.connection_index);
+                .return_permit(self.key, lease, false, self.connection_index);
         }
     }
 }
@@ -131,7 +133,6 @@ impl Permits {
                 match locked.begin_shared(key, terms, ceiling, view, now) {
                     SharedStep::Taken => {
                         guards[index].keys.push(key);
-                        guards[index].is_shared = true;
                     }
                     SharedStep::Wait(receiver) => waits.push(KeyWait {
                         permits: self.clone(),

@@ -2,7 +2,7 @@
 -- KEYS: the key of the store's mark, the key of the leases, the key of the permits.
 -- ARGV: the mark that the gateway knows, its lease, the number of the call, permits that it uses, permits that it needs,
 -- permits that it takes in advance, all permits of the key, whether a gateway without permits is forgotten (1 or 0), and
--- the milliseconds for which the key is kept.
+-- the milliseconds for which the key is kept while somebody holds permits, and while nobody does.
 -- Returns the permits that the gateway holds from now on, and those of other gateways. It changes nothing and returns only
 -- -1 if the store has another mark, -2 if the lease has ended, and -3 if a later call came before.
 
@@ -48,6 +48,6 @@ if held == 0 and forgets then
   redis.call('HDEL', KEYS[3], lease)
 else
   redis.call('HSET', KEYS[3], lease, string.format('%.0f:%.0f', held, call_number))
-  redis.call('PEXPIRE', KEYS[3], ARGV[9])
+  redis.call('PEXPIRE', KEYS[3], (held + others > 0) and ARGV[9] or ARGV[10])
 end
 return { held, others }

@@ -11,7 +11,7 @@ use redis::Value;
 use super::client::RedisClient;
 use crate::base::clock::Nanos;
 use crate::store::permits::permit_call::{PermitCall, PermitReply};
-use crate::store::permits::{PermitKey, STORED_TIME};
+use crate::store::permits::{LATE_CALL_TIME, PermitKey, STORED_TIME};
 use crate::store::shared::call::{CounterName, StoreError};
 use crate::store::shared::permit_lease::LeaseStep;
 
@@ -55,7 +55,8 @@ impl RedisClient {
                 .arg(call.spare)
                 .arg(call.ceiling)
                 .arg(u8::from(call.is_clean))
-                .arg(STORED_TIME.0 / 1_000_000);
+                .arg(STORED_TIME.0 / 1_000_000)
+                .arg(LATE_CALL_TIME.0 / 1_000_000);
         });
         match redis::from_redis_value::<Vec<i64>>(reply.await?) {
             Ok(numbers) => match numbers[..] {

@@ -16,7 +16,7 @@ use super::shared_item::SharedItems;
 use super::shared_store::{BACKGROUND_TIMEOUT, SharedStore};
 use crate::base::clock::Nanos;
 use crate::store::permits::permit_call::{
-    LeasePhase, PermitCall, PermitDecider, PermitReturns, StoreView,
+    LeasePhase, PermitCall, PermitDecider, PermitReply, PermitReturns, StoreView,
 };
 use crate::store::permits::{PermitDecision, PermitKey, WaitingPermits};
 
@@ -26,6 +26,8 @@ const MAX_CALLS_AT_ONCE: usize = 256;
 const CALL_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The pause between two looks at the lease.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+/// The pause between two looks whether there is a lease.
+const UNUSED_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of ticks between two looks for calls that no request has made.
 const TICKS_PER_LOOK: u64 = 5;
 
@@ -34,6 +36,10 @@ const TICKS_PER_LOOK: u64 = 5;
 pub(super) struct LeaseKeeper {
     /// Whether the store may have lost the lease or permits of it, so that a new one must begin.
     must_begin: bool,
+    /// Whether the last look found as many calls as are sent at a time.
+    has_more_calls: bool,
+    /// Whether the lease ended in the store, which may have given its permits to other gateways.
+    has_lost: bool,
 }
 
 impl SharedStore {
@@ -116,14 +122,19 @@ impl SharedStore {
             let Some(call) = self.permits.next_call(key, &view, now) else {
                 return true;
             };
+            let mut under_way = CallUnderWay {
+                shared: self,
+                connection_index,
+                call,
+                reply: None,
+            };
             let reply = self.client.set_permits(connection_index, &call);
             let reply = timeout(BACKGROUND_TIMEOUT, reply).await;
             let reply = self.record_outcome(reply.unwrap_or(Err(StoreError::Late)));
-            let now = self.clock.now();
-            self.record_permit_outcome(&call, reply.as_ref().err(), now);
+            self.record_permit_outcome(&call, reply.as_ref().err(), self.clock.now());
             let has_failed = reply.is_err();
-            let view = self.permit_view(connection_index, now);
-            self.permits.record_reply(&call, reply.ok(), &view, now);
+            under_way.reply = reply.ok();
+            drop(under_way);
             if has_failed {
                 return false;
             }
@@ -161,6 +172,13 @@ impl SharedStore {
             .keep_permit_lease(connection_index, lease, step, life);
         let reply = timeout(BACKGROUND_TIMEOUT, sent).await;
         reply.unwrap_or(Err(StoreError::Late))
+    }
+
+    /// Tells requests that may not outlive the lease to end.
+    fn revoke_permits(&self) {
+        let view = self.permit_view(self.background_connection(), self.clock.now());
+        let phase = view.phase.max(LeasePhase::Ended);
+        self.permits.revoke(&StoreView { phase, ..view });
     }
 
     /// Begins a new lease, has the store count all open requests under it, and ends the former lease.
@@ -204,21 +222,44 @@ impl SharedStore {
     }
 }
 
+/// A call about permits that was made. Dropping it records its reply, or that it has none: also where a worker ends while
+/// it waits.
+struct CallUnderWay<'a> {
+    shared: &'a SharedStore,
+    connection_index: usize,
+    call: PermitCall,
+    reply: Option<PermitReply>,
+}
+
+impl Drop for CallUnderWay<'_> {
+    fn drop(&mut self) {
+        let now = self.shared.clock.now();
+        let view = self.shared.permit_view(self.connection_index, now);
+        let permits = &self.shared.permits;
+        permits.record_reply(&self.call, self.reply, &view, now);
+    }
+}
+
 /// Tells requests beyond those that may outlive the lease to end, once for each lease that ends. Never returns. It waits
 /// for nothing but time, because the store may hang.
 pub(super) async fn watch_lease(shared: &SharedStore) {
     let mut has_revoked = false;
     loop {
-        tokio::time::sleep(WATCH_INTERVAL).await;
+        let pause = match shared.permit_lease.is_used() {
+            true => WATCH_INTERVAL,
+            false => UNUSED_INTERVAL,
+        };
+        tokio::time::sleep(pause).await;
         if shared.permit_lease.number().is_none() {
             continue;
         }
-        let view = shared.permit_view(shared.background_connection(), shared.clock.now());
-        let has_ended = view.phase >= LeasePhase::Ended;
+        let phase = shared.permit_lease.phase(shared.clock.now());
+        let has_ended = phase >= LeasePhase::Ended;
         if has_ended && !has_revoked {
-            shared.permits.revoke(&view);
+            shared.revoke_permits();
         }
         has_revoked = has_ended;
+        shared.permits.finish_revocation();
     }
 }
 
@@ -237,13 +278,13 @@ impl LeaseKeeper {
         let outcome = self.keep_lease(shared, connection_index).await;
         if let Err(error) = outcome {
             shared.record_error(&error);
-            self.must_begin |= error == StoreError::LeaseEnded;
+            self.has_lost |= error == StoreError::LeaseEnded;
         }
-        if tick.is_multiple_of(TICKS_PER_LOOK) {
-            for key in shared
-                .permits
-                .due_keys(MAX_CALLS_AT_ONCE, shared.clock.now())
-            {
+        if self.has_more_calls || tick.is_multiple_of(TICKS_PER_LOOK) {
+            let now = shared.clock.now();
+            let keys = shared.permits.due_keys(MAX_CALLS_AT_ONCE, now);
+            self.has_more_calls = keys.len() == MAX_CALLS_AT_ONCE;
+            for key in keys {
                 shared.call_is_due(connection_index as u16, key);
             }
         }
@@ -255,12 +296,14 @@ impl LeaseKeeper {
         shared: &Arc<SharedStore>,
         connection_index: usize,
     ) -> Result<(), StoreError> {
-        self.must_begin |= shared.has_lost_lease.swap(false, Relaxed);
+        // A store that was away may lack the lease because it has lost data: nobody has the permits then.
+        self.has_lost |= shared.has_lost_lease.swap(false, Relaxed) && !self.must_begin;
         let lease = &shared.permit_lease;
         let sent_at = shared.clock.now();
+        // A lease that has ended here may have lost its permits in the store.
+        let has_ended = self.has_lost || lease.phase(sent_at) >= LeasePhase::Ended;
         match lease.number() {
-            // A lease that has ended here may have lost its permits in the store.
-            Some(number) if !self.must_begin && lease.phase(sent_at) < LeasePhase::Ended => {
+            Some(number) if !self.must_begin && !has_ended => {
                 if lease.is_due(sent_at) {
                     shared
                         .send_lease_step(connection_index, number, LeaseStep::Renew)
@@ -268,7 +311,12 @@ impl LeaseKeeper {
                     lease.record_renewal(sent_at);
                 }
             }
-            _ => {
+            number => {
+                // A process that stood still comes here before it has seen the end of its lease.
+                if has_ended && number.is_some() {
+                    shared.revoke_permits();
+                }
+                (self.must_begin, self.has_lost) = (true, false);
                 shared.begin_permit_lease(connection_index).await?;
                 self.must_begin = false;
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base::clock::{Clock, Nanos};
 use crate::base::telemetry::WorkerCounter;
-use crate::limit::{RateLimit, Rule, RuleLimit, Sharing};
+use crate::limit::{Concurrency, RateLimit, Rule, RuleLimit, Sharing};
 use crate::store::permits::{PermitScope, SharedTerms};
 use crate::store::shared::sharing_plan::SharingPlan;
 use crate::store::{self, LimitSlot, MemoryStore, Permits, RegisteredLimit, SharedStore};
@@ -166,11 +166,11 @@ impl Admission {
                     });
                     Ok(RuleCounter::Rate(registered, sharing))
                 }
-                RuleLimit::Open(_) => Ok(RuleCounter::Open(OpenCounter {
+                RuleLimit::Open(limit) => Ok(RuleCounter::Open(OpenCounter {
                     scope: PermitScope::new(&rule.scope),
                     shared: shared
                         .as_ref()
-                        .and_then(|shared| share_permits(&shared.store, rule, clock.now())),
+                        .and_then(|shared| share_permits(&shared.store, rule, limit, clock.now())),
                 })),
             }
         };
@@ -257,7 +257,12 @@ impl Admission {
 }
 
 /// How gateways share the permits of a rule; `None` if they do not. Requests that are open already count from now on.
-fn share_permits(store: &SharedStore, rule: &Rule, now: Nanos) -> Option<SharedTerms> {
+fn share_permits(
+    store: &SharedStore,
+    rule: &Rule,
+    limit: &Concurrency,
+    now: Nanos,
+) -> Option<SharedTerms> {
     let is_leased = match rule.sharing {
         Sharing::Local => return None,
         Sharing::Strict => false,
@@ -265,11 +270,13 @@ fn share_permits(store: &SharedStore, rule: &Rule, now: Nanos) -> Option<SharedT
     };
     let terms = SharedTerms {
         is_leased,
+        is_shadow: rule.shadow,
         on_store_error: rule.on_store_error,
     };
     store.record_shared_permits();
-    store
-        .permits
-        .adopt(PermitScope::new(&rule.scope), terms, now);
+    // The plans of these requests are not known here.
+    let ceiling = limit.ceiling(limit.max_plan_factor);
+    let scope = PermitScope::new(&rule.scope);
+    store.permits.adopt(scope, terms, ceiling, now);
     Some(terms)
 }

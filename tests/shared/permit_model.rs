@@ -18,7 +18,6 @@ use tollgate::store::permits::{
 use tollgate::store::shared::permit_lease::PermitLease;
 
 const GATEWAYS: usize = 3;
-const PERMITS: u32 = 5;
 const LIFE: Nanos = Nanos::from_secs(4);
 const STEPS: usize = 60_000;
 
@@ -82,6 +81,8 @@ struct World {
     gateways: Vec<Gateway>,
     network: Vec<Sent>,
     lease_count: u64,
+    /// The number of permits, of all gateways together.
+    ceiling: u32,
     is_leased: bool,
     runtime: tokio::runtime::Runtime,
 }
@@ -115,7 +116,7 @@ impl World {
 
     /// A request arrives at a gateway.
     fn arrive(&mut self, index: usize) {
-        let limit = Concurrency::hard(PERMITS);
+        let limit = Concurrency::hard(self.ceiling);
         let request = [PermitRequest {
             limit: &limit,
             scope: PermitScope::new("parallel"),
@@ -125,6 +126,7 @@ impl World {
             parents: &[],
             shared: Some(SharedTerms {
                 is_leased: self.is_leased,
+                is_shadow: false,
                 on_store_error: OnStoreError::Closed,
             }),
         }];
@@ -150,7 +152,7 @@ impl World {
             return;
         };
         let view = gateway.view(now);
-        let limit = Concurrency::hard(PERMITS);
+        let limit = Concurrency::hard(self.ceiling);
         let mut findings = SmallVec::new();
         findings.push(limit.assess(0, 1));
         let waiting = waiting.wait(&mut findings, Duration::ZERO, || (view, now));
@@ -292,7 +294,7 @@ impl World {
 }
 
 #[track_caller]
-fn check(seed: u64, is_leased: bool) {
+fn check(seed: u64, ceiling: u32, is_leased: bool) {
     let clock = Clock::manual(Nanos::from_secs(1_000));
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let mut world = World {
@@ -302,6 +304,7 @@ fn check(seed: u64, is_leased: bool) {
         clock,
         network: Vec::new(),
         lease_count: 0,
+        ceiling,
         is_leased,
         runtime: runtime.enable_time().build().unwrap(),
     };
@@ -310,14 +313,14 @@ fn check(seed: u64, is_leased: bool) {
         world.step();
         let open_count = world.open_count();
         assert!(
-            open_count <= PERMITS as usize,
+            open_count <= ceiling as usize,
             "seed {seed}, step {step}: {open_count} are open"
         );
         most = most.max(open_count);
-        full_steps += usize::from(open_count == PERMITS as usize);
+        full_steps += usize::from(open_count == ceiling as usize);
     }
     println!("seed {seed}: at most {most}, all of them at {full_steps} steps");
-    assert_eq!(most, PERMITS as usize, "seed {seed}: the limit is reached");
+    assert_eq!(most, ceiling as usize, "seed {seed}: the limit is reached");
     // All end, and everybody has the store again.
     for gateway in &mut world.gateways {
         gateway.is_cut_off = false;
@@ -353,7 +356,11 @@ fn never_more_than_the_limit_whatever_happens() {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).unwrap();
     let seed = u64::from_le_bytes(bytes);
-    for (offset, is_leased) in [(0, false), (1, true), (2, false), (3, true)] {
-        check(seed.wrapping_add(offset), is_leased);
+    // Of 60 permits each gateway may take five in advance.
+    for (offset, (ceiling, is_leased)) in [(5, false), (5, true), (60, false), (60, true)]
+        .into_iter()
+        .enumerate()
+    {
+        check(seed.wrapping_add(offset as u64), ceiling, is_leased);
     }
 }

@@ -198,6 +198,31 @@ fn a_gateway_that_is_cut_off_ends_what_it_cannot_answer_for() {
 }
 
 #[test]
+fn a_gateway_that_stood_still_ends_what_it_has_lost() {
+    let redis = Redis::start();
+    let (upstream, fleet) = start(2, &redis.url(), ", on_store_error: closed");
+    let [stopped, other] = [0, 1].map(|index: usize| &fleet.gateways[index]);
+    let mut lost = [(); PERMITS].map(|()| hold(stopped.address, "u"));
+    all_in_use(&upstream);
+    stopped.signal(Signal::STOP);
+    // Its lease ends, so another gateway gets all permits.
+    let counts = PERMITS + 1..=2 * PERMITS;
+    let kept: Vec<Client> = counts
+        .map(|count| hold_one(&upstream, other.address, count))
+        .collect();
+    stopped.signal(Signal::CONT);
+    all_in_use(&upstream);
+    for client in &mut lost {
+        assert!(client.rest().is_empty());
+    }
+    upstream.release();
+    for mut client in kept {
+        assert_eq!(client.answer().status(), 200);
+    }
+    all_are_free(&upstream, &fleet);
+}
+
+#[test]
 fn an_outage_leaves_each_gateway_its_part() {
     let redis = Redis::start();
     let (upstream, fleet) = start(2, &redis.url(), "");

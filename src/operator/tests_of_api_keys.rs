@@ -72,7 +72,7 @@ fn settings() -> IdentitySettings {
         ..IdentitySettings::default()
     };
     settings.plan.plans = vec![Plan {
-        name: "p".repeat(257).into(),
+        name: "p".repeat(257),
         plan_factor: 1,
         priority: None,
     }];

@@ -1,8 +1,7 @@
 //! Makes a new connection, to the first endpoint that accepts one, where `upstream_pool` has none that a request may use.
 //! `balancer` chooses the endpoint of each attempt. Each endpoint that may get requests is tried once, so endpoints bound
 //! the attempts. The next attempt starts when the last one fails, or beside it after [`ATTEMPT_DELAY`]: RFC 8305 section 5.
-//! No request is sent before an attempt has won. Unreachable endpoints are tried after all others. The lookup of a name
-//! counts as an attempt; its addresses are tried after the lookup.
+//! No request is sent before an attempt has won. Unreachable endpoints come last. A lookup of a name is an attempt too.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};

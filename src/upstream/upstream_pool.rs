@@ -3,7 +3,6 @@
 //! idle, and `servers` records how requests end. Bound: [`MAX_IDLE_CONNECTIONS`] idle ones for each worker and endpoint.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 

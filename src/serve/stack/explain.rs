@@ -20,8 +20,8 @@ use super::explanation::{
     describe_pressure, describe_route, refusal_reason,
 };
 use super::found_route::FoundRoute;
+use super::identification::{identifies_preflights, may_verify_credential};
 use super::identified::{request_class, shed_cohort};
-use super::identify::{identifies_preflights, may_verify_credential};
 use super::matched_route::MatchedRoute;
 use super::objection::{
     DISPUTED_ADDRESS, find_ambiguity, find_route_objection, find_size_objection,

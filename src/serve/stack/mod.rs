@@ -5,13 +5,13 @@
 //! |---|---|---|
 //! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `compression.rs`, `vary.rs`, `own_page.rs`, `accepted_media.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs`, `traced_request.rs`, `span_facts.rs` |
 //! | route | `routing.rs` | `screening.rs`, `ban_view.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `body_routes.rs`, `method_override.rs`, `query_path.rs` |
-//! | identify | `identify.rs` | `credential_in_body.rs`, `body_needs.rs`, `objection.rs`, `reserved_units.rs` |
+//! | identify | `identify.rs` | `identification.rs`, `credential_in_body.rs`, `body_needs.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
 //! | forward | `forward.rs`, `forwarding.rs`, `own_response.rs`, `usage.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `mapped_fields.rs`, `message_gate.rs`, `request_deadline.rs` |
 //!
 //! Names that resemble each other:
 //!
-//! - `identify.rs` identifies the client. `identified.rs` connects the identified request to the throttle.
+//! - `identify.rs` identifies the client by `identification.rs`. `identified.rs` connects the identified request to the throttle.
 //! - `forward.rs` is the service and builds the head for the server. `forwarding.rs` sends it and awaits the response.
 //! - `explain.rs` computes what the stack would do with a `request_to_explain.rs`, by the layers' functions but without a
 //!   layer. `explanation.rs` makes JSON and text of the result.
@@ -41,6 +41,7 @@ pub mod forward;
 mod forwarding;
 pub mod found_route;
 pub mod future_pool;
+pub mod identification;
 pub mod identified;
 pub mod identify;
 pub mod layers;

@@ -137,7 +137,7 @@ fn a_key_by_the_page_is_shown_once() {
     send(&browser);
     check_soon("the key is refused", || status_with(&setup, &key) == 401);
     let entries = setup.orders(2);
-    let target = format!("{id} user=carol");
+    let target = format!("{id} of carol");
     assert_eq!(entries[0]["action"], "key add");
     assert_eq!(entries[1]["action"], "key revoke");
     assert!(entries.iter().all(|entry| entry["target"] == target));

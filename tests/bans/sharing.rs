@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use rustix::process::Signal;
 use serde_json::json;
 use tollgate::base::clock::{Clock, Nanos};
+use tollgate::store::shared::shared_entries::MAX_YIELDING;
 
 use crate::common::child::Server;
 use crate::common::redis::Redis;
@@ -318,7 +319,9 @@ fn a_full_redis_takes_orders_and_no_bans_by_limits() {
     let mut answer = [0; 4];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b":1\r\n");
-    let foreign: Vec<String> = (0..12_000).map(|number| format!("x{number} y")).collect();
+    let foreign: Vec<String> = (0..MAX_YIELDING)
+        .map(|number| format!("x{number} y"))
+        .collect();
     for fields in foreign.chunks(4_000) {
         redis.ask(&format!("HSET {key} {}", fields.join(" ")));
     }

@@ -27,7 +27,7 @@ fn grants_survive_a_kill() {
 /// The counts of the key are more than its limit has without the grant.
 #[test]
 fn what_was_counted_survives_a_restart() {
-    for algorithm in ["sliding-log", "sliding-window", "gcra"] {
+    for algorithm in ["sliding-log", "sliding-window", "fixed-window"] {
         let limit = format!("{{ few: {{ key: user, rate: 2/h, algorithm: {algorithm} }} }}");
         let mut site = Site::start("store: { snapshots: data }\n", &limit);
         site.grant("few", "user=alice", ("times", 10));

@@ -27,7 +27,7 @@ fn named_files() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         (
             "admin: { address: 127.0.0.1:0, tokens: operators.yaml }\n",
             "operators.yaml",
-            bytes("alice: { token: 0123456789abcdef, rights: read }\n"),
+            bytes("alice: { token: 0123456789abcdef, rights: admin }\n"),
         ),
         (push, "push.token", bytes("sesame")),
         (push, "ca.pem", bytes(&two)),

@@ -79,6 +79,8 @@ fn another_number_holds_for_what_comes() {
     wait_until("they are open", || upstream.open("u") == 4);
     reload(5, "");
     assert_eq!(get(first, "u", "1"), 200);
+    // It is returned a moment after the response.
+    wait_until("the permit is back", || get(second, "u", "1") == 200);
     held.push(hold(second, "u"));
     wait_until("the fifth is open", || upstream.open("u") == 5);
     assert_eq!(get(second, "u", "1"), 429);

@@ -96,8 +96,7 @@ share() {
 	bound=$(awk -v name="$name" '$1 == name && $2 == "share" { print $3 }' benches/bounds)
 	awk -v name="$name" -v figure="${figures[$name instructions]}" -v refused="${figures[refused instructions]}" -v bound="$bound" 'BEGIN {
 		printf "%s: %.2f of the instructions of a refused request, bound %s\n", name, figure / refused, bound
-		# Two runs differ by up to a hundredth.
-		exit !(figure / refused <= bound * 1.02)
+		exit !(figure / refused <= bound)
 	}' || too_many=1
 }
 

@@ -17,6 +17,8 @@ use crate::{Site, from};
 
 /// The clients that a flood brings; each is banned.
 const OFFENDERS: u32 = 1_000_000;
+/// The same by requests, of which each takes two.
+const REQUESTING_OFFENDERS: u32 = 30_000;
 /// The offenders between two refreshes: as many as a registry takes.
 const BATCH: u32 = BanRegistry::MAX_BANS as u32;
 /// What a flood may add to the peak memory of a registry, in MiB.
@@ -139,7 +141,7 @@ fn a_spray_of_offenders_displaces_no_order() {
     let peak = || mib(&site.server.id().to_string(), "VmHWM");
     let before = peak();
     // Each address is refused once by its second request; a batch is pipelined on one connection.
-    let offenders = offender_count();
+    let offenders = REQUESTING_OFFENDERS;
     for batch in (0..offenders).collect::<Vec<u32>>().chunks(500) {
         let mut client = site.server.connect();
         let mut text = String::new();
@@ -167,11 +169,4 @@ fn a_spray_of_offenders_displaces_no_order() {
     );
     let order = site.ban(&json!({ "key": "user=late" }));
     assert_eq!(order.status(), 200, "there is room for orders");
-}
-
-/// A million with `TOLLGATE_OFFENDERS=1000000`. Fewer by default, because each takes two requests: the registry alone has a
-/// million above.
-fn offender_count() -> u32 {
-    let text = std::env::var("TOLLGATE_OFFENDERS").unwrap_or_default();
-    text.parse().unwrap_or(30_000)
 }

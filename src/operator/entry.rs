@@ -39,7 +39,7 @@ pub enum EntryKind {
 pub enum EntryGroup {
     /// Bans, by operators and by limits.
     Bans,
-    /// Grants.
+    /// What operators grant single keys beyond their limits.
     Grants,
     /// API keys.
     ApiKeys,

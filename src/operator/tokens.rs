@@ -15,9 +15,9 @@ type TokenHash = [u8; 32];
 pub enum Right {
     /// To see everything that discloses no secret.
     Read,
-    /// The daily work of a support team: to ban, and to forget counts.
+    /// The daily work of a support team: to ban, to grant, and to forget counts.
     Support,
-    /// Everything.
+    /// All orders, also reloads and API keys.
     Admin,
 }
 

@@ -8,7 +8,9 @@ use std::path::Path;
 use super::super::context::LoadContext;
 use super::super::source::Files;
 use super::super::text::{self, TextError};
-use super::super::tree::{Located, MAX_LIST_BYTES, SourceLocation};
+use super::super::tree::{
+    self, Located, MAX_LIST_BYTES, MapKey, Node, SourceLocation, SyntaxError, YamlValue,
+};
 
 /// Maximum size of a named file in bytes, enough for the certificates of all public authorities.
 const MAX_NAMED_FILE_BYTES: usize = 1024 * 1024;
@@ -159,6 +161,31 @@ pub(super) fn read_secret_text(
 ) -> Option<String> {
     let bytes = read_secret_file(cx, files, base, name, what)?;
     decode_text(cx, base, name, bytes)
+}
+
+/// Reads a file that holds secrets as the keys or values of a map in YAML. Returns the beginning of the file and the entries of
+/// the map, of which there is at least one. Messages call it "the file of `what`", and `help` says how an entry is written.
+pub(super) fn read_secret_map(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    name: &Located<String>,
+    (what, help): (&str, &str),
+) -> Option<(SourceLocation, Vec<(MapKey, Node)>)> {
+    let text = read_secret_text(cx, files, base, name, what)?;
+    let path = base.join(&name.value);
+    let file = cx.sources.add_secret(&path.display().to_string());
+    let (location, message) = match tree::parse(file, &text) {
+        Ok(Node {
+            value: YamlValue::Map(entries),
+            location,
+            ..
+        }) if !entries.is_empty() => return Some((location, entries)),
+        Ok(root) => (root.location, format!("the file of {what} has no entries")),
+        Err(SyntaxError { location, .. }) => (location, format!("the file of {what} is not YAML")),
+    };
+    cx.error(location, message, Some(help.into()));
+    None
 }
 
 /// Reads a file whose whole text is one secret.

@@ -9,11 +9,9 @@ use std::time::Duration;
 use super::super::context::LoadContext;
 use super::super::decode::AdminConfig;
 use super::super::source::Files;
-use super::super::tree::{
-    self, Located, MapKey, Node, SourceLocation, SyntaxError, YamlValue, find_repeated_keys,
-};
+use super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue, find_repeated_keys};
 use super::expiry::{EXPIRY_HELP, parse_expiry};
-use super::files::{read_named_secret, read_secret_text};
+use super::files::{read_named_secret, read_secret_map};
 use crate::base::clock::Clock;
 use crate::identity::api_keys::WrittenKey;
 use crate::operator::{OperatorToken, OperatorTokens, Right};
@@ -79,27 +77,9 @@ fn read_tokens(
     admin: &AdminConfig,
     file: &Located<String>,
 ) -> Option<(OperatorTokens, Option<String>)> {
-    let text = read_secret_text(cx, files, base, file, "the tokens of operators")?;
-    let file_number = cx
-        .sources
-        .add_secret(&base.join(&file.value).display().to_string());
-    let root = match tree::parse(file_number, &text) {
-        Ok(root) => root,
-        Err(SyntaxError { location, .. }) => {
-            let message = "the file of operators' tokens is not YAML";
-            cx.error(location, message, Some(ENTRY_HELP.into()));
-            return None;
-        }
-    };
-    let entries = match &root.value {
-        YamlValue::Map(entries) if !entries.is_empty() => entries,
-        _ => {
-            let message = "the file of operators' tokens has no tokens";
-            cx.error(root.location, message, Some(ENTRY_HELP.into()));
-            return None;
-        }
-    };
-    let repeated = find_repeated_keys(entries);
+    let described = ("operators' tokens", ENTRY_HELP);
+    let (start, entries) = read_secret_map(cx, files, base, file, described)?;
+    let repeated = find_repeated_keys(&entries);
     for (_, name) in &repeated {
         let message = "this name is already listed";
         let help = "give each token a name of its own, such as `alice-2`";
@@ -117,7 +97,7 @@ fn read_tokens(
     if tokens.len() < entries.len() || !repeated.is_empty() {
         return None;
     }
-    let text = warn_of_validity(cx, file, entries, &tokens);
+    let text = warn_of_validity(cx, file, &entries, &tokens);
     if text.is_none() && admin.probes.is_none() {
         let message =
             "`tollgate ready` has no token: the file has only hashes, or tokens that have expired";
@@ -128,9 +108,7 @@ fn read_tokens(
     match OperatorTokens::new(tokens.into_iter().map(|token| token.token).collect()) {
         Ok(tokens) => Some((tokens, text)),
         Err(index) => {
-            let location = entries
-                .get(index)
-                .map_or(root.location, |(name, _)| name.location);
+            let location = entries.get(index).map_or(start, |(name, _)| name.location);
             let message = "another operator has this token already";
             let help = "make a new one with `openssl rand -hex 32`";
             cx.error(location, message, Some(help.into()));

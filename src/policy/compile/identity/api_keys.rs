@@ -11,11 +11,9 @@ use smallvec::smallvec;
 use super::super::super::context::LoadContext;
 use super::super::super::decode::GatewayConfig;
 use super::super::super::source::Files;
-use super::super::super::tree::{
-    self, Located, MapKey, Node, SourceLocation, SyntaxError, YamlValue,
-};
+use super::super::super::tree::{self, Located, MapKey, Node, SourceLocation, YamlValue};
 use super::super::expiry::{EXPIRY_HELP, parse_expiry};
-use super::super::files::read_secret_text;
+use super::super::files::read_secret_map;
 use crate::identity::api_keys::{ApiKeys, KeyOwner, WrittenKey};
 use crate::identity::custom_value::{CustomValue, IdentityValue};
 use crate::identity::{plan, token, user_name};
@@ -33,26 +31,8 @@ pub fn read_api_keys(
     gateway: &GatewayConfig,
     plans: &plan::Settings,
 ) -> Option<ApiKeys> {
-    let text = read_secret_text(cx, files, base, file, "API keys")?;
-    let file_number = cx
-        .sources
-        .add_secret(&base.join(&file.value).display().to_string());
-    let root = match tree::parse(file_number, &text) {
-        Ok(root) => root,
-        Err(SyntaxError { location, .. }) => {
-            let message = "the file of API keys is not YAML";
-            cx.error(location, message, Some(ENTRY_HELP.into()));
-            return None;
-        }
-    };
-    let entries = match &root.value {
-        YamlValue::Map(entries) if !entries.is_empty() => entries,
-        _ => {
-            let message = "the file of API keys has no keys";
-            cx.error(root.location, message, Some(ENTRY_HELP.into()));
-            return None;
-        }
-    };
+    let described = ("API keys", ENTRY_HELP);
+    let (start, entries) = read_secret_map(cx, files, base, file, described)?;
     let owners: Vec<(&MapKey, KeyOwner)> = entries
         .iter()
         .filter_map(|(key, value)| Some((key, read_owner(cx, gateway, plans, key, value)?)))
@@ -82,7 +62,7 @@ pub fn read_api_keys(
         Err(error) => {
             let location = entries
                 .get(error.entry_index())
-                .map_or(root.location, |(key, _)| key.location);
+                .map_or(start, |(key, _)| key.location);
             cx.error(location, error.to_string(), None);
             None
         }

@@ -29,6 +29,17 @@ pub struct AdminAddress {
     pub token_file: Option<PathBuf>,
 }
 
+/// Escapes a text as a segment of a path, or as a value of a query.
+pub fn escape_segment(text: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(escape).collect()
+}
+
 impl AdminAddress {
     /// The address that is used without `--admin`.
     const DEFAULT: &str = "127.0.0.1:9900";

@@ -9,9 +9,9 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::admin_client::AdminAddress;
-use super::ban::{fetch_bans, format_seconds};
+use super::ban::fetch_bans;
 use super::output;
-use super::terminal::replace_control_chars;
+use super::terminal::{format_seconds, render_columns, replace_control_chars};
 
 /// Most entries of a set of ipset: more than there can be bans.
 const MAX_SET_ENTRIES: usize = 65_536;
@@ -112,39 +112,18 @@ fn banned_networks(bans: &[Value]) -> Vec<BannedNetwork> {
 
 /// A line for each ban: what is banned, for how long, how often that was hit, and by whom and why.
 fn render_table(bans: &[Value]) -> String {
-    let mut text = String::new();
-    let column = |title: &str, cells: Vec<String>| {
-        let width = cells.iter().map(String::len).chain([title.len()]).max();
-        (title.to_owned(), cells, width.unwrap_or_default())
-    };
-    let cells = |cell: &dyn Fn(&Value) -> String| bans.iter().map(cell).collect::<Vec<_>>();
-    let text_of = |name: &'static str| {
-        move |ban: &Value| replace_control_chars(ban[name].as_str().unwrap_or_default())
-    };
-    let columns = [
-        column("key", cells(&text_of("key"))),
-        column(
-            "left",
-            cells(&|ban| format_seconds(ban["left"].as_f64().unwrap_or_default())),
-        ),
-        column("hits", cells(&|ban| ban["hits"].to_string())),
-        column("by", cells(&text_of("by"))),
-        column("reason", cells(&text_of("reason"))),
-    ];
-    let titles = columns
-        .iter()
-        .map(|(title, _, width)| format!("{title:width$}"));
-    let titles: Vec<String> = titles.collect();
-    let _ = writeln!(text, "{}", titles.join("  ").trim_end());
-    for row in 0..bans.len() {
-        let cells = columns.iter().map(|(_, cells, width)| {
-            let cell = cells.get(row).map_or("", String::as_str);
-            format!("{cell:width$}")
-        });
-        let cells: Vec<String> = cells.collect();
-        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
-    }
-    text
+    let rows = bans.iter().map(|ban| {
+        let text_of = |name: &str| replace_control_chars(ban[name].as_str().unwrap_or_default());
+        [
+            text_of("key"),
+            format_seconds(ban["left"].as_f64().unwrap_or_default()),
+            ban["hits"].to_string(),
+            text_of("by"),
+            text_of("reason"),
+        ]
+    });
+    let titles = ["key", "left", "hits", "by", "reason"];
+    render_columns(titles, &rows.collect::<Vec<_>>())
 }
 
 /// The networks as a file for a firewall. Loaded as a whole, it replaces what was loaded before. Entries end by themselves,

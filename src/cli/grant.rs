@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::admin_client::AdminAddress;
-use super::ban::{format_seconds, signature};
+use super::order_options::{HASHED_KEY_NEEDS, OrderOptions, warn_unless_kept};
 use super::output;
-use super::terminal::replace_control_chars;
+use super::terminal::{format_seconds, replace_control_chars};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -23,14 +22,8 @@ pub struct Arguments {
     /// Why, for those who list the grants later.
     #[arg(long, default_value = "")]
     reason: String,
-    /// Who orders it. Default: the user of this shell. With a token: for whom its owner orders it.
-    #[arg(long)]
-    by: Option<String>,
-    /// Print the JSON of the gateway.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    admin: AdminAddress,
+    options: OrderOptions,
 }
 
 /// How much more.
@@ -46,19 +39,12 @@ struct More {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let mut order = Map::new();
-    for (name, value) in [
-        ("limit", json!(arguments.limit)),
-        ("key", json!(arguments.key)),
-        ("for", json!(arguments.duration)),
-        ("reason", json!(arguments.reason)),
-        (
-            "by",
-            json!(signature(arguments.by.as_deref(), &arguments.admin)),
-        ),
-    ] {
-        order.insert(name.into(), value);
-    }
+    let mut order = json!({
+        "limit": arguments.limit,
+        "key": arguments.key,
+        "for": arguments.duration,
+        "reason": arguments.reason,
+    });
     for (name, text) in [
         ("times", &arguments.more.times),
         ("add", &arguments.more.add),
@@ -66,15 +52,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         if let Some(text) = text {
             // The gateway says what is wrong with a text that is no number.
             let number = text.trim().parse::<u64>();
-            order.insert(
-                name.into(),
-                number.map_or_else(|_| json!(text), Value::from),
-            );
+            order[name] = number.map_or_else(|_| json!(text), Value::from);
         }
     }
-    let order = Value::Object(order).to_string();
-    match arguments.admin.request("POST", "/v1/grants", &order) {
-        Ok(granted) => print_change(&granted, "granted", arguments.json),
+    match arguments.options.send("/v1/grants", order) {
+        Ok(granted) => print_change(&granted, "granted", arguments.options.json),
         Err(error) => error.print(),
     }
 }
@@ -86,12 +68,7 @@ pub fn print_change(grant: &Value, change: &str, as_json: bool) -> ExitCode {
     }
     let text_of = |name: &str| replace_control_chars(grant[name].as_str().unwrap_or_default());
     let (key, limit) = (text_of("key"), text_of("limit"));
-    if grant["kept"] == false {
-        output::print_stderr(
-            "this is not kept over restarts: the gateway file has neither `record: { dir: .. }` nor `store: { snapshots: .. }`, \
-             or their disk failed; a key that is shown as a hash needs `snapshots` or a shared store",
-        );
-    }
+    warn_unless_kept(grant, HASHED_KEY_NEEDS);
     if change == "revoked" {
         let text = format!("the grant of {key} for {limit} is taken back");
         return output::exit_code(output::print_line(text), ExitCode::SUCCESS);

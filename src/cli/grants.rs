@@ -6,10 +6,9 @@ use std::process::ExitCode;
 use serde_json::Value;
 
 use super::admin_client::AdminAddress;
-use super::ban::format_seconds;
 use super::grant::amount_text;
 use super::output;
-use super::terminal::replace_control_chars;
+use super::terminal::{format_seconds, render_columns, replace_control_chars};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -36,7 +35,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 /// A line for each grant: which limit and key, how much, for how long, and by whom and why. A grant that does not hold has a
 /// second line that says why.
 fn render(grants: &[Value]) -> String {
-    let titles = ["limit", "key", "grant", "left", "by", "reason"].map(str::to_owned);
     let text_of =
         |grant: &Value, name: &str| replace_control_chars(grant[name].as_str().unwrap_or_default());
     let cells_of = |grant: &Value| {
@@ -49,20 +47,13 @@ fn render(grants: &[Value]) -> String {
             text_of(grant, "reason"),
         ]
     };
+    let titles = ["limit", "key", "grant", "left", "by", "reason"];
     let rows: Vec<[String; 6]> = grants.iter().map(cells_of).collect();
-    let all_rows = || std::iter::once(&titles).chain(&rows);
-    let widths: [usize; 6] = std::array::from_fn(|column| {
-        let widths = all_rows().filter_map(|row| row.get(column).map(String::len));
-        widths.max().unwrap_or_default()
-    });
+    let table = render_columns(titles, &rows);
+    let grants_of_lines = std::iter::once(None).chain(grants.iter().map(Some));
     let mut text = String::new();
-    let notes = std::iter::once(None).chain(grants.iter().map(Some));
-    for (row, grant) in all_rows().zip(notes) {
-        let cells = row.iter().zip(widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
+    for (line, grant) in table.lines().zip(grants_of_lines) {
+        let _ = writeln!(text, "{line}");
         if let Some(grant) = grant.filter(|grant| grant["holds"] == false) {
             let _ = writeln!(text, "  does not hold now: {}", text_of(grant, "why"));
         }

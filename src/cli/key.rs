@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
-use super::admin_client::AdminAddress;
-use super::ban::{escape_segment, format_seconds, signature};
+use super::admin_client::{AdminAddress, escape_segment};
+use super::order_options::{OrderOptions, warn_unless_kept};
 use super::output::{self, CommandError};
-use super::terminal::{render_columns, replace_control_chars};
+use super::terminal::{format_seconds, render_columns, replace_control_chars};
 use crate::operator::find_named_id;
 
 #[derive(clap::Args)]
@@ -43,14 +43,8 @@ struct AddArguments {
     /// What it is for, for those who list the keys later.
     #[arg(long, default_value = "")]
     name: String,
-    /// Who adds it. Default: the user of this shell. With a token: for whom its owner adds it.
-    #[arg(long)]
-    by: Option<String>,
-    /// Print the JSON of the gateway.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    admin: AdminAddress,
+    options: OrderOptions,
 }
 
 #[derive(clap::Args)]
@@ -68,14 +62,8 @@ struct ListArguments {
 struct RevokeArguments {
     /// Id of the key, as `tollgate key list` prints it. Of a key itself the id is computed here, and only that is sent.
     id: String,
-    /// Who revokes it. Default: the user of this shell. With a token: for whom its owner revokes it.
-    #[arg(long)]
-    by: Option<String>,
-    /// Print the JSON of the gateway.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    admin: AdminAddress,
+    options: OrderOptions,
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
@@ -110,12 +98,9 @@ fn add(arguments: &AddArguments) -> Result<ExitCode, CommandError> {
         "set": identities,
         "for": arguments.duration,
         "name": arguments.name,
-        "by": signature(arguments.by.as_deref(), &arguments.admin),
     });
-    let added = arguments
-        .admin
-        .request("POST", "/v1/keys", &order.to_string())?;
-    if arguments.json {
+    let added = arguments.options.send("/v1/keys", order)?;
+    if arguments.options.json {
         return Ok(print_json(&added));
     }
     let key = added["key"].as_str();
@@ -131,7 +116,10 @@ fn add(arguments: &AddArguments) -> Result<ExitCode, CommandError> {
         text_of("id"),
         text_of("user"),
     ));
-    warn_unless_kept(&added, "a restart loses the key");
+    warn_unless_kept(
+        &added,
+        "a restart loses the key, unless another gateway of a shared store has it",
+    );
     Ok(output::exit_code(printed, ExitCode::SUCCESS))
 }
 
@@ -155,30 +143,20 @@ fn revoke(arguments: &RevokeArguments) -> Result<ExitCode, CommandError> {
         let message = "this is no id of a key: write its 16 hexadecimal digits, as `tollgate key list` shows them";
         CommandError::mistake(message)
     })?;
-    let by = signature(arguments.by.as_deref(), &arguments.admin);
-    let by = by.map_or_else(String::new, |by| format!("?by={}", escape_segment(&by)));
-    let path = format!("/v1/keys/{id}{by}");
-    let revoked = arguments.admin.request("DELETE", &path, "")?;
-    if arguments.json {
+    let revoked = arguments.options.take_back(&format!("/v1/keys/{id}"))?;
+    if arguments.options.json {
         return Ok(print_json(&revoked));
     }
-    warn_unless_kept(&revoked, "after a restart the key may hold again");
+    warn_unless_kept(
+        &revoked,
+        "after a restart the key may hold again, unless another gateway of a shared store knows better",
+    );
     let text_of = |name: &str| replace_control_chars(revoked[name].as_str().unwrap_or_default());
     let text = format!("key {} of {} is revoked", text_of("id"), text_of("user"));
     Ok(output::exit_code(
         output::print_line(text),
         ExitCode::SUCCESS,
     ))
-}
-
-/// Warns of what a restart does, if a change is not on the disk.
-fn warn_unless_kept(change: &Value, consequence: &str) {
-    if change["kept"] == false {
-        output::print_stderr(format!(
-            "this is not on the disk: the gateway file has neither `record: {{ dir: .. }}` nor `store: {{ snapshots: .. }}`, or \
-             their disk failed; {consequence}, unless another gateway of a shared store has the change"
-        ));
-    }
 }
 
 fn print_json(value: &Value) -> ExitCode {

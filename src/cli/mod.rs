@@ -8,6 +8,7 @@
 //! | `handover` | lets a successor replace this process; notifies the service manager |
 //! | `internal_listeners` | binds and serves the listeners for admin and probes |
 //! | `listen_error` | creates the errors of addresses that cannot be bound |
+//! | `order_options` | the options and signatures of orders |
 //! | `output` | prints output and errors |
 //! | `preflight` | checks whether this machine can run a configuration |
 //! | `signals` | receives the signals of a running process |
@@ -35,6 +36,7 @@ mod key;
 mod listen_error;
 mod log;
 mod near;
+mod order_options;
 mod output;
 mod preflight;
 mod ready;

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use super::admin_client::AdminAddress;
-use super::ban::{escape_segment, signature};
+use super::admin_client::escape_segment;
 use super::grant::print_change;
+use super::order_options::OrderOptions;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -12,23 +12,15 @@ pub struct Arguments {
     limit: String,
     /// Key, as `tollgate grants` lists it.
     key: String,
-    /// Who takes it back. Default: the user of this shell. With a token: for whom its owner takes it back.
-    #[arg(long)]
-    by: Option<String>,
-    /// Print the JSON of the gateway.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    admin: AdminAddress,
+    options: OrderOptions,
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     let [limit, key] = [&arguments.limit, &arguments.key].map(|text| escape_segment(text));
-    let by = signature(arguments.by.as_deref(), &arguments.admin);
-    let by = by.map_or_else(String::new, |by| format!("?by={}", escape_segment(&by)));
-    let path = format!("/v1/grants/{limit}/{key}{by}");
-    match arguments.admin.request("DELETE", &path, "") {
-        Ok(revoked) => print_change(&revoked, "revoked", arguments.json),
+    let path = format!("/v1/grants/{limit}/{key}");
+    match arguments.options.take_back(&path) {
+        Ok(revoked) => print_change(&revoked, "revoked", arguments.options.json),
         Err(error) => error.print(),
     }
 }

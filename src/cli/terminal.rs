@@ -70,6 +70,26 @@ pub fn rates_per_second(series: &Value, covered_seconds: &[f64]) -> Vec<Option<f
         .collect()
 }
 
+/// Formats a number of seconds, at least one, by its largest unit, and the next one if that is not zero.
+pub fn format_seconds(seconds: f64) -> String {
+    let mut rest = seconds.round() as u64;
+    let mut parts = Vec::new();
+    for (unit_seconds, unit) in [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")] {
+        let count = rest / unit_seconds;
+        rest %= unit_seconds;
+        if count > 0 {
+            parts.push(format!("{count}{unit}"));
+        } else if !parts.is_empty() {
+            break;
+        }
+    }
+    parts.truncate(2);
+    match parts.is_empty() {
+        true => "1s".into(),
+        false => parts.join(" "),
+    }
+}
+
 /// Formats a number with few digits: no decimals if it is whole or at least 100, one if it is at least 1, and otherwise
 /// three.
 pub fn format_short(number: f64) -> String {
@@ -83,6 +103,20 @@ pub fn format_short(number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans_have_two_units() {
+        for (seconds, expected) in [
+            (0.2, "1s"),
+            (59.0, "59s"),
+            (60.0, "1m"),
+            (3_599.5, "1h"),
+            (3_725.0, "1h 2m"),
+            (86_400.0 * 7.0 + 5.0, "7d"),
+        ] {
+            assert_eq!(format_seconds(seconds), expected, "{seconds}");
+        }
+    }
 
     #[test]
     fn curves_in_a_line() {

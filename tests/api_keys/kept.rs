@@ -64,7 +64,7 @@ fn without_a_folder_operators_are_warned() {
     );
     let added = site.command(&["key", "add", "alice"]);
     assert_eq!(added.code, Some(0), "{}", added.err);
-    assert_contains(&added.err, &["this is not on the disk"]);
+    assert_contains(&added.err, &["this is not kept over restarts"]);
     assert!(site.accepts(added.out.trim_end()));
     assert_eq!(site.keys()[0]["kept"], false);
 }

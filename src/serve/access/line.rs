@@ -129,8 +129,8 @@ fn write_middle(out: &mut Vec<u8>, context: &RequestContext) {
     if let Some(reason) = context.reason.get() {
         push_text(out, ",\"reason\":", reason);
     }
-    if let Some(server_name) = &*context.server_name.borrow() {
-        push_text(out, ",\"server\":", server_name);
+    if let Some(server_name) = context.server_name.take() {
+        push_text(out, ",\"server\":", &server_name);
     }
     let costs = context
         .holdings

@@ -265,7 +265,7 @@ impl Forwarding<'_> {
     ) -> Result<ResponseHead, RefusalCause> {
         if self.context.needs_server() {
             let server_name = exchange.server_name().clone();
-            self.context.server_name.replace(Some(server_name));
+            self.context.server_name.set(Some(server_name));
         }
         if let Some(traced) = self.context.traced_request() {
             traced.note_server(exchange.server_name());

@@ -215,12 +215,6 @@ impl Permits {
         }
     }
 
-    /// Whether some permits that gateways share are out, or held by this gateway.
-    pub fn has_shared(&self) -> bool {
-        let mut shards = self.shards.iter();
-        shards.any(|shard| !shard.0.lock().shared.is_empty())
-    }
-
     /// The number of open requests whose keys gateways share.
     pub fn shared_open_count(&self) -> u64 {
         let count_in = |counts: &ShardCounts| {

@@ -19,7 +19,7 @@ use tollgate::store::shared::permit_lease::PermitLease;
 
 const GATEWAYS: usize = 3;
 const LIFE: Nanos = Nanos::from_secs(4);
-const STEPS: usize = 60_000;
+const STEPS: usize = 20_000;
 
 /// What the scripts of Redis do, in a few lines.
 #[derive(Default)]
@@ -259,9 +259,10 @@ impl World {
 
     fn step(&mut self) {
         let index = self.draw(GATEWAYS);
+        let burst = self.ceiling.div_ceil(5);
         match self.draw(100) {
             // Of many permits more must be asked for at a time, or the last ones are never used.
-            0..20 => (0..self.ceiling.div_ceil(5)).for_each(|_| self.arrive(index)),
+            0..20 => (0..burst).for_each(|_| self.arrive(index)),
             20..28 => {
                 let gateway = &self.gateways[index];
                 if !gateway.open.is_empty() {
@@ -269,7 +270,7 @@ impl World {
                     drop(self.gateways[index].open.swap_remove(place));
                 }
             }
-            28..55 => self.resolve(index),
+            28..55 => (0..burst).for_each(|_| self.resolve(index)),
             55..85 => self.advance_call(),
             85..97 => self.renew(index),
             97 => self.gateways[index].is_cut_off = self.draw(4) == 0,

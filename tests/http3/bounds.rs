@@ -113,9 +113,12 @@ fn many_open_handshakes_make_clients_prove_their_addresses() {
         json!({})
     );
     assert_eq!(client.connect(port)["retries"], 0);
-    client.ask(json!({ "do": "begin", "port": port, "count": 1 }));
-    let proven = client.connect(port);
-    assert_eq!(proven["retries"], 1, "{proven}");
+    // Some packets may be lost.
+    let is_proven = (0..10).any(|_| {
+        client.ask(json!({ "do": "begin", "port": port, "count": 1 }));
+        client.connect(port)["retries"] == 1
+    });
+    assert!(is_proven);
     assert_eq!(client.fetch_one(json!({ "path": "/open/" }))["status"], 200);
 }
 

@@ -21,6 +21,7 @@ use crate::net::flush_queue::YieldToOthers;
 use crate::serve::stack::body;
 use crate::serve::stack::observe::ObservedBody;
 use crate::serve::stack::request_context::RequestContext;
+use crate::serve::worker::date_line::DateLine;
 use crate::serve::worker::worker_state::WorkerState;
 
 /// Longest body, in bytes, whose response is sent together with the responses of other connections. A longer body, or
@@ -149,8 +150,7 @@ struct ConnectionFields<'a> {
     framing: BodyFraming,
     /// The value of `Content-Length`; `None` if the field is left out.
     content_length: Option<u64>,
-    /// The value of `Date`.
-    date: &'a str,
+    date: &'a DateLine,
 }
 
 impl ConnectionFields<'_> {
@@ -173,12 +173,10 @@ impl ConnectionFields<'_> {
         } else if self.version < Version::HTTP_11 {
             out.extend_from_slice(b"connection: keep-alive\r\n");
         }
-        if !self.present_fields.has_date {
-            out.extend_from_slice(b"date: ");
-            out.extend_from_slice(self.date.as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
-        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(match self.present_fields.has_date {
+            true => b"\r\n",
+            false => self.date.as_last_lines(),
+        });
     }
 }
 

@@ -96,7 +96,7 @@ pub(super) async fn serve_request(
     }
     let date = worker.date();
     // If the client is late, the rest of the response is dropped. The drop of `_request` then resets the stream.
-    let sending = send_response(stream, is_head_request, &date, response);
+    let sending = send_response(stream, is_head_request, date.value(), response);
     let _ = stream.deadlines().run(pin!(sending)).await;
     if is_body_unwanted {
         // Some clients read the response only after they have sent their whole body.

@@ -117,7 +117,12 @@ async fn serve_head(
     let is_body_unwanted = response.body.is_from_gateway() && !stream.is_body_over();
     let mut drained_bytes = 0;
     let date = worker.date();
-    let mut sending = pin!(send_response(stream, is_head_request, &date, response));
+    let mut sending = pin!(send_response(
+        stream,
+        is_head_request,
+        date.value(),
+        response
+    ));
     let sending = poll_fn(|cx| {
         // A client that does not read the response must not make the gateway hold its body.
         if is_body_unwanted {

@@ -13,10 +13,12 @@
 //! | `occupancy` | how many client connections are open, in all and by address |
 //! | `client_socket`, `deadlines` | a client's socket, and the deadlines of its connection |
 //! | `identity_counters` | counters of requests by the values of identities |
+//! | `date_line` | the `Date` field of responses |
 //! | `load_meter` | how busy the gateway itself is |
 
 pub mod client_socket;
 pub mod connection;
+pub mod date_line;
 pub mod deadlines;
 pub mod generation;
 pub mod identity_counters;

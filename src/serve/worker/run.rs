@@ -16,6 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
 use super::connection;
+use super::date_line::DateLine;
 use super::deadlines::{DeadlineClock, TICK, TICKS_PER_SECOND};
 use super::generation::{Generation, RunningConfig};
 use super::load_meter::LoadMeter;
@@ -219,7 +220,7 @@ fn build_worker(start: &WorkerStart) -> WorkerState {
         recent_keys: RecentCounts::default(),
         generation: RefCell::new(Rc::new(generation)),
         is_draining: Cell::new(false),
-        date: RefCell::new(format_date(clock)),
+        date: RefCell::new(Rc::new(DateLine::new(clock.wall()))),
         placement: start.placement.clone(),
         open_connections: Cell::new(0),
         accepted_connections: registry.worker_counter(number, Metric::Connections, &[]),
@@ -389,7 +390,7 @@ fn step_pressure(worker: &WorkerState, load_meter: &mut LoadMeter, clock: &Clock
 
 /// Renews the `Date` field and closes idle upstream connections. Worker 0 also evicts fresh cells from the store.
 fn run_work_of_each_second(worker: &WorkerState, clock: &Clock) {
-    worker.date.replace(format_date(clock));
+    worker.date.replace(Rc::new(DateLine::new(clock.wall())));
     let generation = worker.generation();
     for pool in &generation.pools {
         pool.close_idle();
@@ -398,9 +399,4 @@ fn run_work_of_each_second(worker: &WorkerState, clock: &Clock) {
         let store = generation.admission.store();
         store.evict_fresh_cells(clock.now(), BUCKETS_SWEPT_PER_SECOND);
     }
-}
-
-/// The time in the format of the `Date` field (RFC 9110 section 5.6.7).
-fn format_date(clock: &Clock) -> Rc<str> {
-    httpdate::fmt_http_date(std::time::UNIX_EPOCH + clock.wall()).into()
 }

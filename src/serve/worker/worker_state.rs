@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use quinn::Endpoint;
 
+use super::date_line::DateLine;
 use super::deadlines::DeadlineClock;
 use super::generation::{Generation, RunningConfig};
 use super::occupancy::Occupancy;
@@ -40,8 +41,8 @@ pub struct WorkerState {
     pub(super) generation: RefCell<Rc<Generation>>,
     /// See [`WorkerState::is_draining`].
     pub(super) is_draining: Cell<bool>,
-    /// The value of the `Date` field, renewed every second.
-    pub(super) date: RefCell<Rc<str>>,
+    /// The `Date` field, renewed every second.
+    pub(super) date: RefCell<Rc<DateLine>>,
     /// Decides which worker serves a new connection.
     pub(super) placement: Placement,
     /// Connections that this worker serves now.
@@ -85,8 +86,8 @@ impl WorkerState {
         self.generation.borrow().clone()
     }
 
-    /// The value of `Date` for responses without that field, to the second.
-    pub fn date(&self) -> Rc<str> {
+    /// The `Date` field for responses without one, to the second.
+    pub fn date(&self) -> Rc<DateLine> {
         self.date.borrow().clone()
     }
 

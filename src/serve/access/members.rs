@@ -49,19 +49,26 @@ pub(super) fn push_text(out: &mut Vec<u8>, prefix: &str, value: &str) {
 #[inline(always)]
 pub(super) fn push_number(out: &mut Vec<u8>, prefix: &str, value: u64) {
     out.extend_from_slice(prefix.as_bytes());
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+    match value {
+        // Most seconds.
+        0..=9 => out.push(b'0' + value as u8),
+        _ => out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes()),
+    }
 }
+
+/// Most digits of a fraction.
+const MAX_FRACTION_DIGITS: usize = 6;
 
 /// Writes the fraction of the number that was written last: a point and the `N` digits of `value`, which is below 10^`N`.
 #[inline(always)]
 pub(super) fn push_fraction<const N: usize>(out: &mut Vec<u8>, mut value: u32) {
-    let mut digits = [b'0'; N];
-    for digit in digits.iter_mut().rev() {
-        *digit += (value % 10) as u8;
+    const { assert!(N <= MAX_FRACTION_DIGITS) }
+    let mut text = [b'.'; 1 + MAX_FRACTION_DIGITS];
+    for digit in text[1..=N].iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
         value /= 10;
     }
-    out.push(b'.');
-    out.extend_from_slice(&digits);
+    out.extend_from_slice(&text[..=N]);
 }
 
 #[cfg(test)]

@@ -383,11 +383,12 @@ impl Fields {
     pub fn present_fields(&self) -> PresentFields {
         let shared = self.shared.as_ref();
         let mut present = shared.map_or_else(PresentFields::default, |shared| shared.present);
-        let own = self.own.as_ref();
+        let Some(own) = &self.own else {
+            return present;
+        };
         let has_own = |name: &str| {
             let bit = NameTag::of(name.as_bytes()).filter_bit();
-            let own = own.filter(|own| own.filter & bit != 0);
-            own.is_some_and(|own| own.text().first_value(&own.spans, name).is_some())
+            own.filter & bit != 0 && own.text().first_value(&own.spans, name).is_some()
         };
         present.has_length |= has_own("content-length");
         present.has_connection |= has_own("connection");

@@ -10,6 +10,8 @@ mod attacks;
 #[path = "admin/authorization.rs"]
 mod authorization;
 mod common;
+#[path = "admin/everywhere.rs"]
+mod everywhere;
 #[path = "admin/forms.rs"]
 mod forms;
 #[path = "admin/grant_forms.rs"]
@@ -18,6 +20,8 @@ mod grant_forms;
 mod keys;
 #[path = "admin/rights.rs"]
 mod rights;
+#[path = "admin/verbs.rs"]
+mod verbs;
 
 use std::collections::BTreeMap;
 

@@ -3,6 +3,7 @@
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bounds;
 #[path = "../common/mod.rs"]
 mod common;
 mod kept;

@@ -1,10 +1,13 @@
 //! Attacks on the admin listener: an operator who may only read changes nothing, pages of other sites order nothing, and
 //! guesses of tokens are bounded.
 
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
 
-use crate::common::{Message, wait_until};
+use tollgate::base::clock::Clock;
+
+use crate::common::{Client, Message, read_head, wait_until};
 use crate::rights::{start_with_operators, token};
 use crate::{ADMIN, Setup, json, problem, start};
 
@@ -399,27 +402,72 @@ fn nobody_orders_and_hides() {
     });
 }
 
-/// Orders whose bodies do not come keep a bounded number of others waiting.
+/// An order whose body does not come.
+fn stall(setup: &Setup) -> Client {
+    let mut client = Client::connect(setup.server.admin.unwrap());
+    client.send(format!(
+        "POST /v1/bans HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n",
+        token("simon")
+    ));
+    let interim = read_head(&mut client.reader).unwrap();
+    assert_eq!(interim.start, "HTTP/1.1 100 Continue");
+    client
+}
+
+/// Those who order something else do not wait, and what did not come in time is no order.
+#[test]
+fn orders_without_a_body_hold_up_nobody() {
+    let setup = start_with_operators();
+    let mut stalled: Vec<Client> = (0..16).map(|_| stall(&setup)).collect();
+    let clock = Clock::system();
+    let begin = clock.now();
+    for _ in 0..20 {
+        assert_eq!(setup.ask_as("ada", "POST", "/v1/reload", "").status(), 200);
+    }
+    let order = json!({ "key": "user=bob" }).to_string();
+    let own = setup.ask_as("simon", "POST", "/v1/bans", &order);
+    assert_eq!(own.status(), 200, "nor does the same operator wait");
+    problem(&stall(&setup).answer(), 503, "bodies that do not come");
+    for client in &mut stalled {
+        problem(&client.answer(), 408, "did not come in time");
+    }
+    let waited: Duration = clock.now().since(begin).into();
+    assert!(waited < Duration::from_secs(10), "{waited:?}");
+    let entries = setup.orders(21 + 17);
+    let refused = entries.iter().filter(|entry| entry["by"] == "simon");
+    let results = refused.map(|entry| entry["result"].as_str().unwrap().to_owned());
+    let late = results.filter(|result| result == "the body did not come in time");
+    assert_eq!(late.count(), 16);
+}
+
+/// While the disk stands still, orders that wait for it keep a bounded number of others waiting.
 #[test]
 fn orders_at_once_are_bounded() {
     let setup = start_with_operators();
-    let begin = |_| {
-        let mut client = crate::Client::connect(setup.server.admin.unwrap());
+    let lock = std::fs::File::create(setup.folder.path().join("record/orders.lock")).unwrap();
+    lock.lock().unwrap();
+    let begin = |number: usize| {
+        let mut client = Client::connect(setup.server.admin.unwrap());
+        let body = format!(r#"{{"key":"ip=192.0.2.{number}"}}"#);
         client.send(format!(
             "POST /v1/bans HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\
-             content-type: application/json\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n",
-            token("simon")
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            token("simon"),
+            body.len()
         ));
-        let mut line = String::new();
-        client.reader.read_line(&mut line).unwrap();
-        assert_eq!(line.trim_end(), "HTTP/1.1 100 Continue");
         client
     };
-    let stalled: Vec<crate::Client> = (0..8).map(begin).collect();
-    let order = || setup.ask_as("ada", "POST", "/v1/reload", "");
+    let mut waiting: Vec<Client> = (0..8).map(begin).collect();
+    let path = "/v1/limits/per-ip/keys/ip=192.0.2.1";
+    let order = || setup.ask_as("ada", "DELETE", path, "");
+    wait_until("eight are carried out", || order().status() == 503);
     problem(&order(), 503, "too many orders");
     let status = setup.ask_as("rita", "GET", "/v1/limits", "").status();
     assert_eq!(status, 200, "nobody else waits");
-    drop(stalled);
-    wait_until("there is room", || order().status() == 200);
+    drop(lock);
+    for client in &mut waiting {
+        assert_eq!(client.answer().status(), 200);
+    }
+    assert_eq!(order().status(), 200);
 }

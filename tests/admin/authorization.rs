@@ -1,13 +1,13 @@
 //! Whom the admin listener lets in: whoever has the token, or this machine; never a page of others.
 
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 use tollgate::base::clock::Clock;
 
-use crate::common::{Client, Upstream, child, read_body, wait_until, write};
+use crate::common::{Client, Upstream, child, read_body, read_head, wait_until, write};
 use crate::{ADMIN, FREE, Setup, problem, start, start_with};
 
 #[test]
@@ -128,28 +128,29 @@ fn silent_connections_keep_nobody_waiting() {
     assert!(waited < Duration::from_secs(8), "{waited:?}");
 }
 
-/// Nor do those whose requests do not end. What is more than the listener takes is refused, but for probes.
+/// Nor do those whose requests do not end. Of one client only some are waited for, and not for long.
 #[test]
-fn requests_without_an_end_keep_no_probe_waiting() {
+fn requests_without_an_end_keep_nobody_waiting() {
     let setup = start(ADMIN);
     let address = setup.server.admin.unwrap();
     let mut stalled: Vec<Client> = (0..56).map(|_| stall(address)).collect();
     for client in &mut stalled {
-        let mut line = String::new();
-        client.reader.read_line(&mut line).unwrap();
-        assert_eq!(line.trim_end(), "HTTP/1.1 100 Continue");
+        let interim = read_head(&mut client.reader).unwrap();
+        assert_eq!(interim.start, "HTTP/1.1 100 Continue");
     }
-    let mut beyond: Vec<Client> = (0..14).map(|_| stall(address)).collect();
     for _ in 0..20 {
         for path in ["/healthz", "/readyz"] {
             assert_eq!(setup.get(path).status(), 200);
         }
     }
-    problem(&setup.get("/v1/limits"), 503, "try again");
-    problem(&beyond.remove(13).answer(), 503, "try again");
-    // Whoever gives up leaves room for others.
-    drop((stalled, beyond));
     wait_until("there is room", || setup.get("/v1/limits").status() == 200);
+    let question = r#"{ "method": "GET", "path": "/free" }"#;
+    let explained = setup.server.ask("POST", "/v1/explain", question);
+    assert_eq!(explained.status(), 200, "{}", explained.text());
+    let statuses = stalled.iter_mut().map(|client| client.answer().status());
+    let statuses: Vec<u16> = statuses.collect();
+    let count = |status: u16| statuses.iter().filter(|one| **one == status).count();
+    assert_eq!((count(503), count(408)), (40, 16), "{statuses:?}");
 }
 
 /// A request whose body does not come.

@@ -10,6 +10,7 @@
 //! | `connections` | bounds connections and open requests |
 //! | `authorization`, `operator` | which requests are served, and who sent them |
 //! | `rights` | the right that a route needs |
+//! | `bodies` | reads the bodies of requests |
 //! | `audit` | records what operators order |
 //! | `whoami` | what an operator may do |
 //! | `problem` | errors as problem details |
@@ -28,6 +29,7 @@ mod api_keys;
 mod audit;
 mod authorization;
 mod bans;
+mod bodies;
 mod connections;
 mod control;
 mod dashboard;

@@ -13,6 +13,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use tokio::sync::Semaphore;
 
 use super::audit::{self, Refusals};
+use super::bodies::AwaitedBodies;
 use super::control::Control;
 use super::operator::{AdminOperator, TokenRefusal};
 use super::problem::problem_response;
@@ -94,16 +95,14 @@ impl AdminRoute {
     pub(super) fn guarded(
         self,
         gateway: Arc<dyn Control>,
-        refusals: Arc<Refusals>,
-        orders: Arc<Semaphore>,
+        bounds: RequestBounds,
     ) -> MethodRouter<Arc<dyn Control>> {
         let Access::Needs(right) = self.access else {
             return self.handler;
         };
         let guard = Guard {
             gateway,
-            refusals,
-            orders,
+            bounds,
             right,
             request: format!("{} {}", self.method.as_str(), self.path).into(),
         };
@@ -112,20 +111,35 @@ impl AdminRoute {
     }
 }
 
+/// What all routes together are bounded by.
+#[derive(Clone)]
+pub(super) struct RequestBounds {
+    pub(super) refusals: Arc<Refusals>,
+    pub(super) bodies: Arc<AwaitedBodies>,
+    /// A permit for each order that is carried out at once.
+    pub(super) orders: Arc<Semaphore>,
+}
+
 /// What the check of a route's right needs.
 #[derive(Clone)]
 struct Guard {
     gateway: Arc<dyn Control>,
-    refusals: Arc<Refusals>,
-    /// A permit for each order that is carried out at once.
-    orders: Arc<Semaphore>,
+    bounds: RequestBounds,
     right: Right,
     /// The method and the pattern of the path.
     request: Arc<str>,
 }
 
+impl Guard {
+    /// Records a request of an operator that was refused before its handler.
+    fn record_refusal(&self, operator: &AdminOperator, result: &str) {
+        let refusals = &self.bounds.refusals;
+        refusals.record(&*self.gateway, operator, &self.request, result);
+    }
+}
+
 /// Passes a request on whose operator has the right. Others get 403, or 401 without an operator; an order whose body is not
-/// JSON gets 415.
+/// JSON gets 415. See [`AwaitedBodies::read`] for bodies that cannot be read.
 async fn check_right(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let Some(operator) = request.extensions().get::<AdminOperator>().cloned() else {
         return TokenRefusal::Missing.to_response();
@@ -133,9 +147,7 @@ async fn check_right(State(guard): State<Guard>, request: Request, next: Next) -
     if operator.right < guard.right {
         let needed = guard.right.as_str();
         let result = format!("needs the right `{needed}`");
-        guard
-            .refusals
-            .record(&*guard.gateway, &operator, &guard.request, &result);
+        guard.record_refusal(&operator, &result);
         let detail = format!(
             "this needs the right `{needed}`; the token of `{}` has `{}`",
             operator.signature(None),
@@ -143,22 +155,27 @@ async fn check_right(State(guard): State<Guard>, request: Request, next: Next) -
         );
         return problem_response(StatusCode::FORBIDDEN, &detail);
     }
-    if guard.right == Right::Read {
-        return next.run(request).await;
-    }
-    if has_foreign_body(&request) {
-        guard.refusals.record(
-            &*guard.gateway,
-            &operator,
-            &guard.request,
-            "the body is not declared as JSON",
-        );
+    let is_order = guard.right > Right::Read;
+    if is_order && has_foreign_body(&request) {
+        guard.record_refusal(&operator, "the body is not declared as JSON");
         return problem_response(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "send the body as `content-type: application/json`",
         );
     }
-    let Ok(permit) = guard.orders.clone().try_acquire_owned() else {
+    let request = match guard.bounds.bodies.read(&operator, request).await {
+        Ok(request) => request,
+        Err(unread) => {
+            if is_order {
+                guard.record_refusal(&operator, unread.detail);
+            }
+            return problem_response(unread.status, unread.detail);
+        }
+    };
+    if !is_order {
+        return next.run(request).await;
+    }
+    let Ok(permit) = guard.bounds.orders.clone().try_acquire_owned() else {
         let detail = "the gateway carries out too many orders; try again in some seconds";
         return problem_response(StatusCode::SERVICE_UNAVAILABLE, detail);
     };

@@ -8,12 +8,12 @@ use axum::middleware::from_fn_with_state;
 use axum::{Extension, Router};
 use tokio::sync::Semaphore;
 
-use super::audit::Refusals;
 use super::authorization::{Entrance, authorize};
+use super::bodies::AwaitedBodies;
 use super::control::{Control, MAX_BODY_BYTES};
 use super::problem::problem_response;
 use super::rights::Method::{Delete, Get, Post};
-use super::rights::{Access, AdminRoute, public_route, route};
+use super::rights::{Access, AdminRoute, RequestBounds, public_route, route};
 use super::whoami::{ListedRoute, RouteList, whoami};
 use super::{
     actions, api_keys, bans, dashboard, grants, keys, probes, prometheus, record, status, tried,
@@ -79,12 +79,15 @@ pub fn router(gateway: Arc<dyn Control>) -> Router {
         guesses: Arc::default(),
         refusals: Arc::default(),
     };
-    let refusals: Arc<Refusals> = entrance.refusals.clone();
-    let orders = Arc::new(Semaphore::new(MAX_ORDERS));
+    let bounds = RequestBounds {
+        refusals: entrance.refusals.clone(),
+        bodies: Arc::new(AwaitedBodies::default()),
+        orders: Arc::new(Semaphore::new(MAX_ORDERS)),
+    };
     let list = RouteList(routes.iter().map(ListedRoute::from).collect());
     let router = routes.into_iter().fold(Router::new(), |router, route| {
         let path = route.path;
-        let handler = route.guarded(gateway.clone(), refusals.clone(), orders.clone());
+        let handler = route.guarded(gateway.clone(), bounds.clone());
         router.route(path, handler)
     });
     router

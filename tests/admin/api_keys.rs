@@ -42,6 +42,12 @@ fn orders_about_keys_need_admin_and_are_recorded() {
     let mistaken = json!({ "user": "alice", "plan": "gold" }).to_string();
     let mistaken = setup.ask_as("ada", "POST", "/v1/keys", &mistaken);
     problem(&mistaken, 400, "there is no plan `gold`");
+    let endless = json!({ "user": "bob", "for": "never", "name": "backup" }).to_string();
+    let endless = setup.ask_as("ada", "POST", "/v1/keys", &endless);
+    assert_eq!(endless.status(), 400);
+    let by_mail = json!({ "user": "ann@example.com", "plan": "gold" }).to_string();
+    let by_mail = setup.ask_as("ada", "POST", "/v1/keys", &by_mail);
+    assert_eq!(by_mail.status(), 400);
     let by_mail = json!({ "user": "ann@example.com" }).to_string();
     let by_mail = json(&setup.ask_as("ada", "POST", "/v1/keys", &by_mail));
     // The command signs with the name of the token too.
@@ -51,7 +57,7 @@ fn orders_about_keys_need_admin_and_are_recorded() {
     let of_command = child::run(setup.folder.path(), &of_command);
     assert_contains(&of_command.out, &["\"by\":\"ada\""]);
 
-    let entries = setup.orders(11);
+    let entries = setup.orders(13);
     let target = format!("{id} of alice");
     let mail_id = by_mail["id"].as_str().unwrap();
     let refused = "needs the right `admin`";
@@ -65,7 +71,10 @@ fn orders_about_keys_need_admin_and_are_recorded() {
         ("ada for bob", "key revoke", "…", not_found),
         ("ada for bob", "key revoke", &target, "done"),
         ("ada for bob", "key revoke", &id, not_found),
-        ("ada", "key add", "", "400 Bad Request"),
+        // Who was meant, but for email addresses.
+        ("ada", "key add", "alice", "400 Bad Request"),
+        ("ada", "key add", "bob", "400 Bad Request"),
+        ("ada", "key add", "…", "400 Bad Request"),
         ("ada", "key add", mail_id, "done"),
     ];
     for (entry, (by, action, target, result)) in entries.iter().zip(expected) {
@@ -79,6 +88,7 @@ fn orders_about_keys_need_admin_and_are_recorded() {
         }
     }
     assert_eq!(entries[4]["reason"], "nightly job");
+    assert_eq!(entries[9]["reason"], "backup");
     let events = setup.ask_as("rita", "GET", "/v1/record/events?from=-1h", "");
     assert!(!events.text().contains(&key[3..10]), "{}", events.text());
     assert!(!events.text().contains("example.com"), "{}", events.text());

@@ -76,13 +76,16 @@ pub(super) async fn add(
         Ok(order) => order,
         Err(error) => return problem_response(StatusCode::BAD_REQUEST, &error.to_string()),
     };
+    let by = operator.signature(order.by.as_deref());
+    let (purpose, meant_user) = (order.name.clone(), audit::shown_user(&order.user));
     let duration = order.duration.as_deref().map(parse_duration).transpose();
     let duration = match duration {
         Ok(duration) => duration,
-        Err(message) => return problem_response(StatusCode::BAD_REQUEST, &message),
+        Err(message) => {
+            let response = problem_response(StatusCode::BAD_REQUEST, &message);
+            return audit::describe(response, &by, "key add", &meant_user, &purpose);
+        }
     };
-    let by = operator.signature(order.by.as_deref());
-    let purpose = order.name.clone();
     let new_key = NewApiKey {
         user: order.user,
         plan: order.plan,
@@ -95,7 +98,7 @@ pub(super) async fn add(
     let added = tokio::task::spawn_blocking(move || gateway.add_api_key(new_key)).await;
     let target = match &added {
         Ok(Ok(added)) => added.listed.entry.description().into_owned(),
-        _ => String::new(),
+        _ => meant_user,
     };
     let response = respond(added.map(|added| {
         added.map(|added| {

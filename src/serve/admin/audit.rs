@@ -15,6 +15,8 @@ use super::control::Control;
 use super::operator::AdminOperator;
 use super::problem::problem_response;
 use crate::base::clock::Nanos;
+use crate::identity::runtime_keys::KEY_PREFIX;
+use crate::identity::user_name;
 use crate::operator::{OperatorEntry, OperatorTokens};
 use crate::record::insight::AuditEntry;
 use crate::serve::worker::generation::RunningConfig;
@@ -58,6 +60,16 @@ pub(super) fn shown_key(key: &str) -> String {
             format!("{name}=…")
         }
         _ => String::from("…"),
+    }
+}
+
+/// A user as they may be shown, of an order for an API key that was refused: `…` for an email address, which is no text for
+/// logs, and for what is no name or looks like a key.
+pub(super) fn shown_user(user: &str) -> String {
+    let is_shown = user_name::parse(user).is_some() && !user.contains('@');
+    match is_shown && !user.contains(KEY_PREFIX) {
+        true => user.to_owned(),
+        false => String::from("…"),
     }
 }
 
@@ -274,6 +286,19 @@ mod tests {
             ("", "…"),
         ] {
             assert_eq!(shown_key(key), shown, "{key}");
+        }
+    }
+
+    #[test]
+    fn users_are_shown_unless_they_may_be_secrets() {
+        for (user, shown) in [
+            ("alice", "alice"),
+            ("ann@example.com", "…"),
+            ("tg_0123456789", "…"),
+            (" alice", "…"),
+            ("", "…"),
+        ] {
+            assert_eq!(shown_user(user), shown, "{user}");
         }
     }
 

@@ -18,6 +18,8 @@ mod forms;
 mod grant_forms;
 #[path = "admin/keys.rs"]
 mod keys;
+#[path = "admin/outcomes.rs"]
+mod outcomes;
 #[path = "admin/rights.rs"]
 mod rights;
 #[path = "admin/verbs.rs"]

@@ -192,6 +192,6 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        self.shut_down_within(Duration::ZERO);
+        self.shut_down_at_once();
     }
 }

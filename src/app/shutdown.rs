@@ -15,22 +15,39 @@ impl Gateway {
         self.running.read().ruleset.timeouts.drain_delay
     }
 
-    /// Stops accepting, lets open requests finish for at most `timeouts.drain`, and ends the workers. Then it waits
-    /// until the last snapshot, the record and the access log are written. The last spans and pushes are sent or given
-    /// up. A second call finds nothing to end.
+    /// Drains as [`Gateway::drain`] does. Then it waits until the last snapshot, the record and the access log are written.
+    /// The last spans and pushes are sent or given up. A second call finds nothing to end.
+    ///
+    /// What operators order later is not recorded, so they must be served before.
     pub fn shut_down(&self) {
-        let drain_timeout = self.running.read().ruleset.timeouts.drain;
-        self.shut_down_within(drain_timeout);
+        self.drain();
+        self.end_threads();
     }
 
-    /// Ends the gateway as [`Gateway::shut_down`] does, but lets open requests finish for at most `drain_timeout`.
-    pub(super) fn shut_down_within(&self, drain_timeout: Duration) {
+    /// Stops accepting, lets open requests finish for at most `timeouts.drain`, and ends the workers. A second call finds
+    /// nothing to end.
+    pub fn drain(&self) {
+        let drain_timeout = self.running.read().ruleset.timeouts.drain;
+        self.drain_within(drain_timeout);
+    }
+
+    /// Ends the gateway as [`Gateway::shut_down`] does, but does not wait for open requests.
+    pub(super) fn shut_down_at_once(&self) {
+        self.drain_within(Duration::ZERO);
+        self.end_threads();
+    }
+
+    /// Drains as [`Gateway::drain`] does, for at most `drain_timeout`.
+    fn drain_within(&self, drain_timeout: Duration) {
         // New connections must fail or reach another process, so these sockets are closed first. Workers close their
         // own copies when they drain.
         for file in self.socket_files.lock().drain(..) {
             file.remove();
         }
         self.listening_sockets.lock().clear();
+        if self.publisher.workers.lock().is_empty() {
+            return;
+        }
         self.record_event("stopped", "the gateway was told to end", Vec::new());
         // Draining may take long, and a process that takes over waits for the record.
         if let Some(recorder) = &*self.recorder.lock() {
@@ -45,6 +62,10 @@ impl Gateway {
                 tracing::error!("a worker panicked");
             }
         }
+    }
+
+    /// Ends the threads beside the workers, once these have ended.
+    fn end_threads(&self) {
         if let Some(order_keeper) = self.order_keeper.lock().take() {
             order_keeper.finish();
         }

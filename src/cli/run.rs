@@ -203,13 +203,17 @@ async fn operate(
         }
     }
     tracing::info!("draining; send the signal again to end at once");
-    let drain_task = tokio::task::spawn_blocking(move || gateway.shut_down());
-    tokio::select! {
-        _ = drain_task => {}
-        () = signals.next_end() => std::process::exit(1),
-    }
-    if successor_id.is_some() {
+    let drained_gateway = gateway.clone();
+    let drain_task = tokio::task::spawn_blocking(move || drained_gateway.drain());
+    // What operators order until now shall be in the record, so it ends after their listener.
+    let end = async {
+        let _ = drain_task.await;
         serving_listeners.finish().await;
+        let _ = tokio::task::spawn_blocking(move || gateway.shut_down()).await;
+    };
+    tokio::select! {
+        () = end => {}
+        () = signals.next_end() => std::process::exit(1),
     }
     Ok(())
 }

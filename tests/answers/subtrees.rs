@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::child::Server;
+use crate::common::child::{self, Server};
 use crate::common::tls::{ALL, Tls, trusting};
 use crate::common::{Gateway, Upstream, http2, write};
 use crate::{TWO_LISTENERS, Trick, check_tricks, start};
@@ -215,4 +215,69 @@ fn explanations_agree_and_limits_hold() {
     let statuses = ["/old/a", "/old/b", "/old/c"].map(|path| client.get(path).status());
     assert_eq!(statuses, [308, 308, 429]);
     assert_eq!(explain("/old/a")["status"], 429);
+}
+
+/// An explanation says what a client is told and what an upstream gets, as both then are.
+#[test]
+fn explanations_say_where_requests_go() {
+    let policies = [
+        ("old", "match: /old/**\nstrip: /old\nredirect: /new\n"),
+        ("here", "match: /here\nredirect: https://www.example.com\n"),
+        (
+            "api",
+            "match: /api/**\nstrip: /api\nprefix: /v1\nupstream: up\n",
+        ),
+        (
+            "plain",
+            "match: /plain\nupstream: up\nlimits: { few: { key: ip, rate: 1/h } }\n",
+        ),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let upstream = Upstream::plain();
+    write(&folder, upstream.address, "admin: 127.0.0.1:0\n", &policies);
+    let server = Server::start(folder.path(), true);
+    let admin = server.admin.unwrap().to_string();
+    let explain = |path: &str| {
+        let arguments = ["explain", "GET", path, "--host", "a.example"];
+        let text = child::run(folder.path(), &arguments).out;
+        let arguments = [&arguments[..], &["--admin", &admin, "--json"]].concat();
+        let json = child::run(folder.path(), &arguments).out;
+        (text, serde_json::from_str::<Value>(&json).unwrap())
+    };
+    let mut client = server.connect();
+    let mut get = |path: &str| {
+        client.send(format!("GET {path} HTTP/1.1\r\nhost: a.example\r\n\r\n"));
+        client.answer()
+    };
+    for path in ["/old/a?b=c", "/old", "/here?b"] {
+        let moved = get(path);
+        let location = moved.field("location").expect(path);
+        let (text, json) = explain(path);
+        let first_line = format!("308 redirected to {location}\n");
+        assert!(text.starts_with(&first_line), "{text}");
+        assert_eq!(
+            (&json["location"], &json["forwarded"]),
+            (&location.into(), &Value::Null)
+        );
+    }
+    upstream.drain();
+    for path in ["/api/items?b=c", "/api"] {
+        assert_eq!(get(path).status(), 200);
+        let start = upstream.next().start;
+        let target = start.split(' ').nth(1).unwrap();
+        let (text, json) = explain(path);
+        assert!(
+            text.contains(&format!("\nforwarded as {target}\n")),
+            "{text}"
+        );
+        assert_eq!(
+            (&json["location"], &json["forwarded"]),
+            (&Value::Null, &target.into())
+        );
+    }
+    let nowhere = |json: Value| json["location"].is_null() && json["forwarded"].is_null();
+    assert!(nowhere(explain("/plain").1), "it goes on as it came");
+    assert!(nowhere(explain("/api/../a").1), "it is refused");
+    assert_eq!(get("/plain").status(), 200);
+    assert!(nowhere(explain("/plain").1), "its limit refuses it");
 }

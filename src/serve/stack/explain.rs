@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::ban_view::explain_refusal;
 use super::body::BodyStart;
 use super::credential_in_body;
+use super::explained_response::{ExplainedDestination, find_page_file};
 use super::explanation::{
     ExplainedLimit, add_grant, describe_client, describe_limit, describe_other_source,
     describe_pressure, describe_route, refusal_reason,
@@ -26,7 +27,6 @@ use super::matched_route::MatchedRoute;
 use super::objection::{
     DISPUTED_ADDRESS, find_ambiguity, find_route_objection, find_size_objection,
 };
-use super::own_page;
 use super::refusal::RefusalCause;
 use super::request_to_explain::{ExplainError, RequestToExplain};
 use super::reserved_units::{self, ReservedUnits};
@@ -45,11 +45,9 @@ use crate::identity::{
 };
 use crate::limit::pressure::{RequestClass, Shed};
 use crate::limit::{Rule, Rules};
-use crate::policy::Ruleset;
 use crate::route::Route;
 use crate::serve::worker::generation::RunningConfig;
 use crate::throttle::admission::{AdmissionRequest, Verdict};
-use crate::throttle::reject;
 
 /// The results of the steps before limits. The head is left out: it is an `Rc`, and the future of [`explain`] must be
 /// `Send`.
@@ -87,6 +85,8 @@ struct OwnResponse {
     is_silent: bool,
     /// The ban of the client, and the seconds in `Retry-After`; `None` for another response.
     ban: Option<(Box<str>, Option<u64>)>,
+    /// The `Location` of a listener that redirects every request.
+    location: Option<String>,
 }
 
 impl OwnResponse {
@@ -100,6 +100,10 @@ impl OwnResponse {
                 RefusalCause::Banned(refusal) => {
                     Some((refusal.ban.key.clone(), refusal.retry_after()))
                 }
+                _ => None,
+            },
+            location: match cause {
+                RefusalCause::Redirected(location) => Some(location.clone()),
                 _ => None,
             },
         }
@@ -372,23 +376,6 @@ impl ExplainedOutcome {
     }
 }
 
-/// The file with the body of the refusal; `None` if the client gets a problem document or a gRPC status.
-fn find_page_file<'r>(
-    request: &RequestToExplain,
-    ruleset: &'r Ruleset,
-    route: Option<&'r Route>,
-    status: u16,
-) -> Option<&'r str> {
-    let head = request.read_head().ok()?.ok();
-    let head = head.as_deref();
-    if head.is_some_and(|head| reject::is_grpc(&head.fields)) {
-        return None;
-    }
-    let page = ruleset.error_page(route, status)?;
-    let (template, _) = own_page::choose_template(page, head)?;
-    Some(&template.file)
-}
-
 /// Explains a request as a JSON object: the response, the route, the client, the pressure on the upstream, and every limit
 /// of the route with its finding. Calls the shared store if there is one.
 ///
@@ -478,10 +465,20 @@ pub async fn explain(
     let page_file = is_refused
         .then(|| find_page_file(request, ruleset, route, status))
         .flatten();
+    let served_route = route.filter(|_| is_admitted && own_response.is_none());
+    let destination = served_route.map_or_else(ExplainedDestination::default, |route| {
+        ExplainedDestination::find(request, route)
+    });
+    let own_location = own_response.and_then(|response| response.location.clone());
+    let location = destination
+        .location
+        .or(own_location.filter(|_| is_admitted));
     Ok(json!({
         "status": status,
         "admitted": is_admitted,
         "reason": reason,
+        "location": location,
+        "forwarded": destination.forwarded,
         "banned": ban.map(|(key, _)| key),
         "priority": class.map(RequestClass::as_str),
         "route": route.map(|route| describe_route(route, ruleset)),

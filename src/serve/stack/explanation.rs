@@ -281,6 +281,9 @@ pub fn render(explanation: &Value) -> String {
     let mut out = String::new();
     render_outcome(&mut out, explanation);
     render_route(&mut out, &explanation["route"]);
+    if let Some(target) = explanation["forwarded"].as_str() {
+        out += &format!("forwarded as {target}\n");
+    }
     render_client(&mut out, &explanation["who"]);
     render_pressure(&mut out, explanation);
     let limits = explanation["limits"].as_array().map(Vec::as_slice);
@@ -310,9 +313,13 @@ fn render_outcome(out: &mut String, explanation: &Value) {
         Some(429) if explanation["banned"].is_string() => "banned",
         Some(429) => "refused by a limit",
         Some(403) => "denied",
+        Some(300..400) => "redirected",
         _ => "not served",
     };
     *out += &format!("{} {outcome}", json_text(status));
+    if let Some(location) = explanation["location"].as_str() {
+        *out += &format!(" to {location}");
+    }
     if let Some(reason) = explanation["reason"].as_str() {
         *out += &format!(": {reason}");
     }

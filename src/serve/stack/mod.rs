@@ -36,6 +36,7 @@ pub mod credential_in_body;
 pub mod detached;
 pub mod downstream;
 pub mod explain;
+mod explained_response;
 pub mod explanation;
 pub mod forward;
 mod forwarding;

@@ -56,12 +56,23 @@ fn fixed_response(response: &FixedResponse, method: &Method) -> Response<Admitte
     }
 }
 
-/// The redirect of a request with this head; `None` if the redirect depends on the host, and the client has named none.
+/// The redirect of a request with this head; `None` if [`find_location`] finds none.
 fn redirect(
     redirect: &Redirect,
     path_change: Option<&PathChange>,
     head: &Head,
 ) -> Option<Response<AdmittedBody>> {
+    let location = find_location(redirect, path_change, head)?;
+    let response = redirect_response(redirect.status, &location);
+    Some(response.map(AdmittedBody::own))
+}
+
+/// The `Location` of a request with this head; `None` if it depends on the host, and the client has named none.
+pub(super) fn find_location(
+    redirect: &Redirect,
+    path_change: Option<&PathChange>,
+    head: &Head,
+) -> Option<String> {
     let path = head.uri.path();
     // A path with an unsafe rest was refused when its route was found.
     let rest = match path_change {
@@ -69,7 +80,5 @@ fn redirect(
         None => path,
     };
     let host = head.fields.text("host");
-    let location = redirect.target.location(host, rest, head.uri.query())?;
-    let response = redirect_response(redirect.status, &location);
-    Some(response.map(AdmittedBody::own))
+    redirect.target.location(host, rest, head.uri.query())
 }

@@ -5,31 +5,24 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
-use super::compile::body_reads::may_be_overridden;
 use super::decode::{DEFAULTS_FILE, format_size};
 use super::key_control::{KeyControl, find_key_controls};
 use super::load::LoadedConfig;
 use super::settings::{AccessLogSettings, LogFormat, LoggedRequests, Ruleset};
 use crate::limit::{
-    AccessList, Algorithm, CountMode, Disclose, Identity, LOG_DEFAULT_MAX_QUOTA, OnStoreError,
-    RateLimit, Rule, RuleLimit, Sharing, ThrottleMode,
+    Algorithm, CountMode, Disclose, LOG_DEFAULT_MAX_QUOTA, OnStoreError, RateLimit, Rule,
+    RuleLimit, Sharing, ThrottleMode,
 };
 use crate::record::Settings;
-use crate::route::{ErrorPages, HostPattern, PathChange, PathMatching, Route};
+use crate::route::ErrorPages;
 
 mod json;
+mod policies;
 mod routes;
 
 pub use json::describe_json;
-use routes::{
-    describe_error_pages, describe_field_changes, find_broader_route, find_route_with_other_host,
-    sort_by_specificity,
-};
-
-/// The paths that [`crate::route::RouteTable::find_folded`] finds, in words.
-const OTHER_SPELLINGS: &str = "other spellings of its path (case, formats, what follows a script)";
+use routes::describe_error_pages;
 
 const NANOS_PER_MILLISECOND: u64 = 1_000_000;
 
@@ -68,130 +61,6 @@ struct DescriptionWriter<'l> {
 }
 
 impl DescriptionWriter<'_> {
-    fn write_routes(&mut self) {
-        let loaded = self.loaded;
-        let _ = match loaded.ruleset.routes.len() {
-            1 => writeln!(self.text, "1 route:"),
-            routes => writeln!(self.text, "{routes} routes, the most specific first:"),
-        };
-        for route in sort_by_specificity(loaded) {
-            self.write_route(route);
-        }
-    }
-
-    fn write_route(&mut self, route: &Route) {
-        let loaded = self.loaded;
-        let ruleset = &loaded.ruleset;
-        let upstream = ruleset.upstream_name(route).unwrap_or_default();
-        let action = route.action.describe(upstream);
-        let host = match route.pattern.host() {
-            HostPattern::Any => String::new(),
-            host => format!(" on {host}"),
-        };
-        let listeners = match route.listeners.is_empty() {
-            true => String::new(),
-            false => format!(", listener {}", route.listeners.join(", ")),
-        };
-        let out = &mut self.text;
-        let _ = writeln!(
-            out,
-            "\n{}: {}{host} {action}{listeners}",
-            route.name, route.pattern
-        );
-        if let Some(broader) = find_broader_route(loaded, route) {
-            let name = &broader.name;
-            let _ = match ruleset.path_matching {
-                PathMatching::Fold => writeln!(out, "  takes {OTHER_SPELLINGS} too, before {name}"),
-                PathMatching::Exact => writeln!(out, "  leaves {OTHER_SPELLINGS} to {name}"),
-            };
-        }
-        if let Some(other) = find_route_with_other_host(loaded, route) {
-            let _ = writeln!(
-                out,
-                "  holds for its host only: with another `Host` a client reaches {upstream} through {}",
-                other.name
-            );
-        }
-        if may_be_overridden(route, &ruleset.routes) {
-            let _ = writeln!(
-                out,
-                "  counts a POST whose body is coded or longer than 1 MiB by the limits of its path's other methods too, for `_method` in it may name any: `paths: exact` where {upstream} reads no `_method`"
-            );
-        }
-        if let Some(max_body_bytes) = route.max_body_bytes {
-            let size = format_size(max_body_bytes);
-            let _ = writeln!(out, "  takes bodies of at most {size}");
-        }
-        if !route.codings.is_empty() {
-            let names: Vec<&str> = route.codings.iter().map(|coding| coding.as_str()).collect();
-            let _ = writeln!(out, "  compresses responses: {}", names.join(", "));
-        }
-        if let Some(cors) = &route.cors {
-            let _ = writeln!(
-                out,
-                "  lets pages of {} read responses{}",
-                cors.origins,
-                match cors.allows_credentials {
-                    true => ", with credentials",
-                    false => "",
-                }
-            );
-        }
-        if let Some(pages) = &route.error_pages {
-            let above = ruleset.error_pages.clone().unwrap_or_default();
-            let pages = describe_error_pages(pages, &above);
-            if !pages.is_empty() {
-                let _ = writeln!(out, "  bodies of refusals: {pages}");
-            }
-        }
-        if let Some(path_change) = &route.path_change
-            && route.upstream_index().is_some()
-        {
-            let PathChange { strip, prefix } = &**path_change;
-            let _ = writeln!(out, "  forwards {strip}/… as {prefix}/…");
-        }
-        if route.back_mapping.is_some() {
-            let _ = writeln!(out, "  maps redirects and cookies back");
-        }
-        for (message, changes) in [
-            ("requests", &route.request_changes),
-            ("responses", &route.response_changes),
-        ] {
-            if let Some(changes) = changes {
-                let changes = describe_field_changes(changes);
-                let _ = writeln!(out, "  changes {message}: {changes}");
-            }
-        }
-        for require in &route.require {
-            let sources = ruleset.identity.required_source_names(route.user_sources);
-            let sources = sources.filter(|_| *require == Identity::User);
-            let sources = sources.map(|names| format!(" of {}", names.join(" or ")));
-            let _ = writeln!(
-                out,
-                "  requires {}{}",
-                require.as_str(),
-                sources.unwrap_or_default()
-            );
-        }
-        let of_gateway = &ruleset.unrouted.access;
-        let is_own =
-            |list: &&Arc<AccessList>| !of_gateway.iter().any(|other| other.origin == list.origin);
-        for list in route.access.iter().filter(is_own) {
-            let _ = writeln!(out, "  {list} ({})", list.origin);
-        }
-        let (shared_rules, own_rules): (Vec<_>, Vec<_>) = route
-            .rules
-            .iter()
-            .partition(|rule| sharing_file(rule).is_some());
-        if !shared_rules.is_empty() {
-            let names: Vec<&str> = shared_rules.iter().map(|rule| rule.name.as_str()).collect();
-            let _ = writeln!(out, "  shares {}", names.join(", "));
-        }
-        for rule in own_rules {
-            self.write_limit(rule);
-        }
-    }
-
     /// Writes the bodies of refusals that the gateway file names, which hold on every route that has no others.
     fn write_error_pages(&mut self) {
         if let Some(pages) = &self.loaded.ruleset.error_pages {

@@ -145,3 +145,24 @@ fn check_describes_and_warns() {
     let text = format!("{}{}", checked.out, checked.err);
     assert_contains(&text, &["`guess` bans by `tenant`, which clients choose"]);
 }
+
+/// A policy has a route for each match and host, and is one policy all the same.
+#[test]
+fn check_writes_a_policy_once() {
+    let site = Site::start("");
+    let policy = "match: [GET /a/**, POST /b]\nhost: [x.example, y.example]\nupstream: up\n\
+                  limits:\n  few: { key: ip, rate: 9/m }\n";
+    fs::write(site.folder.path().join("policies/few.yaml"), policy).unwrap();
+    let checked = child::run(site.folder.path(), &["check", "--offline"]);
+    let matches =
+        "\nfew: GET /a/** on x.example, y.example; POST /b on x.example, y.example to up\n";
+    assert_contains(&checked.out, &["5 routes of 2 policies", matches]);
+    for once in ["\nfew: ", "  few: ", "by ip, 9/m"] {
+        assert_eq!(
+            checked.out.matches(once).count(),
+            1,
+            "{once} in {}",
+            checked.out
+        );
+    }
+}

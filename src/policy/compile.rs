@@ -16,6 +16,7 @@ use super::settings::{
 use super::shared_limits::SharedLimits;
 use super::source::Files;
 use super::tree::SourceLocation;
+use super::unclear_addresses;
 use crate::route::{Route, RouteAction, RouteTable};
 use crate::store::snapshot;
 use crate::trace;
@@ -135,6 +136,14 @@ pub fn compile(
     let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
     key_control::warn_of_controlled_keys(cx, &rules.all, &rules.key_locations, &routes, &identity);
     key_control::warn_of_chosen_bans(cx, &rules.all, &rules.key_locations, &identity);
+    unclear_addresses::warn_of_bans_without_address(
+        cx,
+        &rules.all,
+        &rules.key_locations,
+        &routes,
+        &listeners,
+        &identity,
+    );
     let uses_cors = unrouted.cors.is_some() || routes.iter().any(|route| route.cors.is_some());
     let has_error_pages = error_pages.of_gateway().is_some()
         || routes.iter().any(|route| route.error_pages.is_some());

@@ -49,6 +49,7 @@ mod table;
 pub mod text;
 mod timeouts;
 mod tree;
+mod unclear_addresses;
 mod watch;
 
 pub use decode::parse_duration_text as parse_duration;

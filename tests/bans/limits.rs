@@ -146,6 +146,48 @@ fn check_describes_and_warns() {
     assert_contains(&text, &["`guess` bans by `tenant`, which clients choose"]);
 }
 
+/// Whoever connects over a Unix socket has no address, unless a trusted proxy there names it.
+#[test]
+fn check_warns_of_bans_by_an_address_that_nobody_has() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("policies")).unwrap();
+    let limit = "{ key: ip, rate: 9/m, ban: { after: 3 refusals in 10m } }";
+    let policy = format!("{POLICY}limits:\n  guess: {limit}\n");
+    let check = |listen: &str, identity: &str, policy: &str| {
+        let upstream = "upstreams: { up: http://127.0.0.1:9001 }";
+        let gateway =
+            format!("version: 1\nlisten: {listen}\npolicies: policies\n{upstream}\n{identity}");
+        fs::write(folder.path().join("tollgate.yaml"), gateway).unwrap();
+        fs::write(folder.path().join("policies/all.yaml"), policy).unwrap();
+        let checked = child::run(folder.path(), &["check", "--offline"]);
+        assert_eq!(checked.code, Some(0), "{}", checked.err);
+        checked.out
+    };
+    let both = "[{ name: inner, address: \"unix:/tmp/gate.sock\" }, { name: outer, address: 127.0.0.1:0 }]";
+    let warning = "`guess` bans nobody who connects over unix:";
+    assert_contains(
+        &check(both, "", &policy),
+        &[warning, "policies/all.yaml:4:17"],
+    );
+    let of_outer = format!("{policy}listen: outer\n");
+    let of_inner = format!("{policy}listen: inner\n");
+    assert_contains(&check(both, "", &of_inner), &[warning]);
+    let trusting = "identity: { ip: { trusted_proxies: [unix] } }\n";
+    let proxied = both.replace("gate.sock\"", "gate.sock\", proxy_protocol: [unix]");
+    let by_user = policy.replace("key: ip", "key: user");
+    let users = "identity: { user: { header: x-user, from: [unix] } }\n";
+    for (listen, identity, policy) in [
+        ("127.0.0.1:0", "", &policy),
+        (both, "", &of_outer),
+        (both, trusting, &policy),
+        (&*proxied, "", &policy),
+        (both, users, &by_user),
+    ] {
+        let out = check(listen, identity, policy);
+        assert!(!out.contains("bans nobody"), "{identity}{policy}{out}");
+    }
+}
+
 /// A policy has a route for each match and host, and is one policy all the same.
 #[test]
 fn check_writes_a_policy_once() {

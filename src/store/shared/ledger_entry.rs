@@ -11,10 +11,11 @@ use super::local_share::LocalShare;
 use super::sharing_plan::SharingPlan;
 use crate::base::clock::Nanos;
 
-/// How long a refusal holds here at most, because limits may be changed and counters deleted.
-const MAX_REFUSAL_LIFE: Nanos = Nanos::from_secs(1);
+/// How long a reply keeps the gateway from asking again at most, because limits may be changed, and operators reset counters.
+/// Such an order takes effect at all gateways within a second.
+const MAX_WAIT: Nanos = Nanos(500_000_000);
 /// A gateway that got fewer units than it wanted waits until more are free, and then asks again. It waits at least for the
-/// lease's life divided by this. The same minimum holds after a refusal.
+/// lease's life divided by this. The same minimum holds after a refusal. No wait is longer than [`MAX_WAIT`].
 const MIN_RETRY_DIVISOR: u64 = 5;
 /// A gateway that got some units, but fewer than it wanted, waits at most for the lease's life divided by this.
 const MAX_RETRY_DIVISOR: u64 = 2;
@@ -312,8 +313,8 @@ impl LedgerEntry {
             // If no units were taken, another limit refused, and the counter may have enough.
             if (1..wanted_units).contains(&counter.granted_units) {
                 let (min_wait, max_wait) = (life.0 / MIN_RETRY_DIVISOR, life.0 / MAX_RETRY_DIVISOR);
-                let wait = counter.reset_after.0.clamp(min_wait, max_wait);
-                self.last_reply.retry_at = now.after(Nanos(wait));
+                let wait = Nanos(counter.reset_after.0.clamp(min_wait, max_wait));
+                self.last_reply.retry_at = now.after(wait.min(MAX_WAIT));
                 self.last_reply.free_at = now.after(counter.reset_after);
             }
             let units = counter.granted_units.saturating_sub(cost);
@@ -332,8 +333,7 @@ impl LedgerEntry {
             let min_wait = life.map_or(Nanos::ZERO, |life| Nanos(life.0 / MIN_RETRY_DIVISOR));
             self.last_reply.needed_units = needed_units;
             self.last_reply.free_at = now.after(counter.retry_after);
-            self.last_reply.retry_at =
-                now.after(counter.retry_after.min(MAX_REFUSAL_LIFE).max(min_wait));
+            self.last_reply.retry_at = now.after(counter.retry_after.max(min_wait).min(MAX_WAIT));
         }
     }
 
@@ -379,48 +379,84 @@ mod tests {
     use crate::limit::{LimitStanding, OnStoreError, RateLimit, Sharing};
     use crate::store::memory::{MemoryStore, Settings};
 
+    fn entry(limit: &str, sharing: Sharing, now: Nanos) -> LedgerEntry {
+        let budget_bytes = Settings::MIN_BUDGET_BYTES;
+        let memory = MemoryStore::new(Settings { budget_bytes }).unwrap();
+        let limit = RateLimit::hard(limit.parse().unwrap());
+        let registered = memory.register("limit", &limit).unwrap();
+        let on_error = OnStoreError::Local;
+        let sharing_plan =
+            SharingPlan::new("limit", &limit, &registered, sharing, on_error).unwrap();
+        LedgerEntry::new(Arc::new(sharing_plan), 0, now)
+    }
+
+    /// The reply to a call that must wait so long for more units.
+    fn reply(standing: LimitStanding, granted_units: u32, wait: Nanos) -> CounterReply {
+        CounterReply {
+            standing,
+            window_index: 0,
+            remaining: 3,
+            retry_after: wait,
+            reset_after: wait,
+            delay: Nanos::ZERO,
+            granted_units,
+            gateway_total: 0,
+            granted_at_micros: 0,
+            used_units: SmallVec::new(),
+        }
+    }
+
+    fn refuse(entry: &mut LedgerEntry, needed_units: u32, wait: Nanos, now: Nanos) {
+        let reply = reply(LimitStanding::Refused, 0, wait);
+        entry.record_reply(&reply, 0, needed_units, needed_units, now, now);
+    }
+
+    fn refuses(entry: &LedgerEntry, cost: u32, now: Nanos) -> bool {
+        entry.last_reply.refuses(cost, 0, now)
+    }
+
+    /// An operator may have reset the counter, and another gateway has told the store.
+    #[test]
+    fn the_store_is_asked_again_after_half_a_second() {
+        let (now, hour) = (Nanos::from_secs(1_000), Nanos::from_secs(3_600));
+        let [soon, later] = [499, 501].map(|millis| now.after(Nanos::from_millis(millis)));
+        for sharing in [Sharing::Strict, Sharing::Leased] {
+            let mut refused = entry("8/h", sharing, now);
+            refuse(&mut refused, 1, hour, now);
+            assert_eq!(
+                [soon, later].map(|at| refuses(&refused, 1, at)),
+                [true, false]
+            );
+        }
+        let mut granted = entry("8/h", Sharing::Leased, now);
+        let reply = reply(LimitStanding::Within, 1, hour);
+        granted.record_reply(&reply, 1, 1, 2, now, now);
+        assert_eq!(
+            [soon, later].map(|at| refuses(&granted, 1, at)),
+            [true, false]
+        );
+    }
+
     /// A late refusal of a dear request neither hides nor prolongs that of a cheaper one.
     #[test]
     fn the_cheapest_refusal_holds() {
-        let budget_bytes = Settings::MIN_BUDGET_BYTES;
-        let memory = MemoryStore::new(Settings { budget_bytes }).unwrap();
-        let limit = RateLimit::hard("100/m".parse().unwrap());
-        let registered = memory.register("limit", &limit).unwrap();
-        let (sharing, on_error) = (Sharing::Strict, OnStoreError::Local);
-        let sharing_plan =
-            SharingPlan::new("limit", &limit, &registered, sharing, on_error).unwrap();
         let now = Nanos::from_secs(1_000);
-        let mut entry = LedgerEntry::new(Arc::new(sharing_plan), 0, now);
-        let refuse = |entry: &mut LedgerEntry, needed_units, wait, now| {
-            let reply = CounterReply {
-                standing: LimitStanding::Refused,
-                window_index: 0,
-                remaining: 3,
-                retry_after: wait,
-                reset_after: wait,
-                delay: Nanos::ZERO,
-                granted_units: 0,
-                gateway_total: 0,
-                granted_at_micros: 0,
-                used_units: SmallVec::new(),
-            };
-            entry.record_reply(&reply, 0, needed_units, needed_units, now, now);
-        };
-        let refuses = |entry: &LedgerEntry, cost, now| entry.last_reply.refuses(cost, 0, now);
-        refuse(&mut entry, 50, Nanos::from_millis(900), now);
+        let mut entry = entry("100/m", Sharing::Strict, now);
+        let (long, short) = (Nanos::from_millis(400), Nanos::from_millis(100));
+        refuse(&mut entry, 50, long, now);
         assert_eq!(
             [49, 50].map(|cost| refuses(&entry, cost, now)),
             [false, true]
         );
-        refuse(&mut entry, 4, Nanos::from_millis(100), now);
-        refuse(&mut entry, 50, Nanos::from_millis(900), now);
+        refuse(&mut entry, 4, short, now);
+        refuse(&mut entry, 50, long, now);
         assert_eq!(
             [3, 4, 50].map(|cost| refuses(&entry, cost, now)),
             [false, true, true]
         );
         let later = now.after(Nanos::from_millis(101));
         assert!(!refuses(&entry, 50, later));
-        refuse(&mut entry, 50, Nanos::from_millis(900), later);
+        refuse(&mut entry, 50, long, later);
         assert_eq!(
             [49, 50].map(|cost| refuses(&entry, cost, later)),
             [false, true]

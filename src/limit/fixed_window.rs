@@ -110,6 +110,8 @@ impl FixedWindows {
                 Nanos(next_start).since(phase(self.key, self.length))
             }
             Alignment::Clock => self.wall.reading_at(self.wall_end_of(words[0])),
+            // Credits that were used count for ever.
+            Alignment::Calendar(calendar) if calendar.is_ever() => Nanos(u64::MAX),
             Alignment::Calendar(_) => {
                 let end = self.wall_end_of(words[0]).after(CALENDAR_GRACE);
                 self.wall.reading_at(end)

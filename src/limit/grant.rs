@@ -171,6 +171,22 @@ mod tests {
     }
 
     #[test]
+    fn credits_are_granted_where_there_were_none() {
+        for reserves in [false, true] {
+            let limit = RuleLimit::from(RateLimit::of_credits(reserves));
+            let filled = |add| limit.granted(LimitGrant { times: 1, add });
+            assert_eq!(
+                filled(5_000).map(|limit| quotas(&limit, 9)),
+                Ok(vec![5_000])
+            );
+            assert!(filled(1).unwrap().is_credits());
+            let (before, after) = (limit.rate().unwrap(), filled(7).unwrap());
+            assert_eq!(after.rate().unwrap().shape(), before.shape());
+            assert_eq!(filled(Rate::MAX_QUOTA + 1), Err(GrantError::TooMuch));
+        }
+    }
+
+    #[test]
     fn what_cannot_be_counted_is_refused() {
         let rate = "1000/m".parse().unwrap();
         let check = |algorithm, throttle, plan, grant, expected: Option<GrantError>| {

@@ -104,6 +104,10 @@ impl RateLimit {
                     "never more than {quota} in any {span}, a unit counts for up to {bucket_span} longer"
                 )
             }
+            Algorithm::FixedWindow if rate.is_credits() => match quota {
+                0 => "never more than the credits that operators add to a key".to_owned(),
+                quota => format!("never more than its {quota} credits"),
+            },
             Algorithm::FixedWindow if rate.calendar().is_some() => {
                 format!("never more than {quota} in {}", format_window(rate))
             }

@@ -11,7 +11,7 @@ use crate::base::clock::Nanos;
 /// A quota of units in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// The quota in units, which plans multiply.
+    /// The quota in units, which plans multiply. Zero for credits alone.
     quota: u32,
     /// Units of a grant that no plan multiplies.
     added: u32,
@@ -33,7 +33,7 @@ pub enum Alignment {
     Key,
     /// Windows begin at multiples of their length, in UTC; weeks begin on Monday.
     Clock,
-    /// The window is that of a calendar. The length of the rate's window is then a bound that no window reaches.
+    /// The window is that of a calendar. The length of the rate's window is then a bound that no window exceeds.
     Calendar(Calendar),
 }
 
@@ -88,16 +88,31 @@ impl Rate {
         if window < Nanos::from_secs(1) || window > Rate::MAX_WINDOW {
             return Err(RateError::Window);
         }
-        let interval = Interval::new(window.0.div_ceil(u64::from(quota)));
-        let bucket_length = Interval::new(window.0.div_ceil(u64::from(BUCKETS)));
-        Ok(Rate {
+        Ok(Rate::in_window(quota, window))
+    }
+
+    fn in_window(quota: u32, window: Nanos) -> Rate {
+        Rate {
             quota,
             added: 0,
             window,
-            interval,
-            bucket_length,
+            interval: interval_of(quota, window),
+            bucket_length: Interval::new(window.0.div_ceil(u64::from(BUCKETS))),
             alignment: Alignment::Key,
-        })
+        }
+    }
+
+    /// The rate of a limit with credits: no unit, in a window that never ends. Operators add units to single keys, by
+    /// grants.
+    pub fn of_credits() -> Rate {
+        let window = Nanos::from_secs(u64::from(u32::MAX));
+        Rate::in_window(0, window).aligned(Alignment::Calendar(Calendar::EVER))
+    }
+
+    /// Whether no time frees units, because they are credits.
+    #[inline]
+    pub fn is_credits(self) -> bool {
+        self.alignment == Alignment::Calendar(Calendar::EVER)
     }
 
     /// Makes a rate of `quota` units in each window of a calendar.
@@ -174,14 +189,14 @@ impl Rate {
 
     /// The rate with `times` the quota, and `add` units more, which no plan multiplies. `None` if that is more than
     /// [`Rate::MAX_QUOTA`].
-    pub(super) fn granted(self, times: u32, add: u32) -> Option<Rate> {
+    pub(crate) fn granted(self, times: u32, add: u32) -> Option<Rate> {
         let quota = self.quota.checked_mul(times)?;
         let added = self.added.checked_add(add)?;
-        let granted = Rate::new(quota.checked_add(added)?, self.window).ok()?;
-        Some(Rate {
+        let units = quota.checked_add(added)?;
+        (units <= Rate::MAX_QUOTA).then_some(Rate {
             quota,
             added,
-            interval: granted.interval,
+            interval: interval_of(units, self.window),
             ..self
         })
     }
@@ -250,6 +265,11 @@ impl FromStr for Rate {
     }
 }
 
+/// The time between two units of a steady flow; the window itself without units.
+fn interval_of(units: u32, window: Nanos) -> Interval {
+    Interval::new(window.0.div_ceil(u64::from(units.max(1))))
+}
+
 /// Parses a whole number; unlike `u32`'s parser it takes no sign. `None` for other texts and for numbers above
 /// `u32::MAX`.
 fn parse_digits(digits: &str) -> Option<u32> {
@@ -258,9 +278,12 @@ fn parse_digits(digits: &str) -> Option<u32> {
 }
 
 /// Writes the rate as policies do, with the window in the largest unit that divides it. A quota by the calendar has its
-/// unit alone.
+/// unit alone, and credits have no window.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_credits() {
+            return write!(f, "{} credits", self.quota());
+        }
         if let Some(calendar) = self.calendar() {
             return write!(f, "{}/{}", self.quota(), calendar.period().unit().as_str());
         }
@@ -294,6 +317,20 @@ mod tests {
                 "{text} reads back"
             );
         }
+    }
+
+    #[test]
+    fn credits_are_units_without_a_time() {
+        let credits = Rate::of_credits();
+        assert_eq!((credits.quota(), credits.quota_times(7)), (0, 0));
+        assert!(credits.is_credits() && !"1/s".parse::<Rate>().unwrap().is_credits());
+        let filled = credits.granted(1, 5_000).unwrap();
+        assert_eq!((filled.quota(), filled.quota_times(7)), (5_000, 5_000));
+        assert_eq!(filled.to_string(), "5000 credits");
+        assert!(filled.is_credits());
+        assert_eq!(filled.granted(1, Rate::MAX_QUOTA), None);
+        assert_eq!(credits.granted(1, 0), Some(credits));
+        assert_eq!(filled.window(), credits.window());
     }
 
     #[test]

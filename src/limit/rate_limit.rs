@@ -38,6 +38,23 @@ impl RateLimit {
         }
     }
 
+    /// A hard limit with credits, of which no key has any. [`RuleLimit::granted`](super::RuleLimit::granted) adds them.
+    pub fn of_credits(reserves: bool) -> RateLimit {
+        RateLimit {
+            windows: vec![Rate::of_credits()],
+            algorithm: Algorithm::FixedWindow,
+            throttle: ThrottleMode::Hard,
+            reserves,
+            max_plan_factor: 1,
+        }
+    }
+
+    /// Whether the units are credits, which no time frees. Such a limit has one window.
+    #[inline]
+    pub fn is_credits(&self) -> bool {
+        matches!(&self.windows[..], [rate] if rate.is_credits())
+    }
+
     /// The calendar's window of `wall` time, of the rate with this index; `None` if the rate is not by the calendar.
     #[inline]
     pub fn calendar_window(&self, index: u8, wall: Nanos) -> Option<CalendarWindow> {

@@ -36,6 +36,12 @@ impl RuleLimit {
         }
     }
 
+    /// Whether the units are credits, which no time frees.
+    #[inline]
+    pub fn is_credits(&self) -> bool {
+        self.rate().is_some_and(RateLimit::is_credits)
+    }
+
     /// The limit on open requests; `None` for a limit on a rate.
     pub fn open(&self) -> Option<&Concurrency> {
         match self {

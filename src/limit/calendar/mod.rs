@@ -54,13 +54,25 @@ pub enum CalendarError {
     TooMany,
 }
 
+/// The one window of credits: all seconds that 32 bits hold.
+const EVER: CalendarWindow = CalendarWindow {
+    start: 0,
+    end: u32::MAX,
+};
+
 impl Calendar {
+    /// The calendar whose only window never ends: from the second 0 to `u32::MAX`.
+    pub const EVER: Calendar = Calendar(u16::MAX);
+
     /// The calendar of a period in the zone of this IANA name.
     ///
     /// # Errors
     ///
     /// The zone is unknown, or the process has used too many different calendars.
     pub fn new(period: Period, zone_name: &str) -> Result<Calendar, CalendarError> {
+        if period == Period::Ever {
+            return Ok(Calendar::EVER);
+        }
         let schedule = Schedule::new(period, zone_name).ok_or(CalendarError::Zone)?;
         // The first slot without a calendar gets this one, unless an earlier slot has it.
         let has_calendar = |slot: &OnceLock<Definition>| {
@@ -73,13 +85,18 @@ impl Calendar {
         slot.map(Calendar).ok_or(CalendarError::TooMany)
     }
 
-    /// The definition. A slot of a calendar always has one.
+    /// The definition. Each slot of a calendar has one; without a slot there is only [`Calendar::EVER`].
     fn definition(self) -> &'static Definition {
-        static UNUSED: OnceLock<Definition> = OnceLock::new();
+        static EVER: OnceLock<Definition> = OnceLock::new();
         let definition = DEFINITIONS.get(usize::from(self.0));
         let definition = definition.and_then(OnceLock::get);
-        definition
-            .unwrap_or_else(|| UNUSED.get_or_init(|| Definition::new(Schedule::days_of_utc())))
+        definition.unwrap_or_else(|| EVER.get_or_init(|| Definition::new(Schedule::ever())))
+    }
+
+    /// Whether this is [`Calendar::EVER`].
+    #[inline]
+    pub fn is_ever(self) -> bool {
+        self == Calendar::EVER
     }
 
     /// The period of the windows.
@@ -103,6 +120,9 @@ impl Calendar {
     /// The window that contains this second of wall time.
     #[inline]
     pub fn window_at_second(self, second: u32) -> CalendarWindow {
+        if self.is_ever() {
+            return EVER;
+        }
         let definition = self.definition();
         for remembered in &definition.windows {
             let window = unpack(remembered.load(Relaxed));

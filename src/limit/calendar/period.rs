@@ -16,6 +16,8 @@ pub enum CalendarUnit {
     Quarter,
     /// Twelve months.
     Year,
+    /// All of the time. No policy can write it: it is the window of credits, which no time refills.
+    Ever,
 }
 
 /// Windows of the calendar, without a zone. Days of a month that it does not have stand for its last day.
@@ -47,13 +49,15 @@ pub enum Period {
         /// 1 to 31.
         first_day: u8,
     },
+    /// One window that never ends. See [`Calendar::EVER`](super::Calendar::EVER).
+    Ever,
 }
 
 /// The number of 1970-01-05, the first Monday.
 const FIRST_MONDAY: i64 = 4;
 
 impl CalendarUnit {
-    /// All units, the shortest first.
+    /// All units that policies can write, the shortest first.
     pub const ALL: [CalendarUnit; 5] = [
         CalendarUnit::Day,
         CalendarUnit::Week,
@@ -70,6 +74,7 @@ impl CalendarUnit {
             CalendarUnit::Month => "month",
             CalendarUnit::Quarter => "quarter",
             CalendarUnit::Year => "year",
+            CalendarUnit::Ever => "ever",
         }
     }
 
@@ -81,6 +86,8 @@ impl CalendarUnit {
             CalendarUnit::Month => 31,
             CalendarUnit::Quarter => 92,
             CalendarUnit::Year => 366,
+            // All days that seconds of 32 bits have.
+            CalendarUnit::Ever => u32::MAX as u64 / 86_400 + 1,
         }
     }
 
@@ -98,6 +105,7 @@ impl CalendarUnit {
                 first_month: 1,
                 first_day: 1,
             },
+            CalendarUnit::Ever => Period::Ever,
         }
     }
 }
@@ -111,6 +119,7 @@ impl Period {
             Period::Month { .. } => CalendarUnit::Month,
             Period::Quarter { .. } => CalendarUnit::Quarter,
             Period::Year { .. } => CalendarUnit::Year,
+            Period::Ever => CalendarUnit::Ever,
         }
     }
 
@@ -124,6 +133,7 @@ impl Period {
                 let (year, month, _) = civil_from_day(day);
                 (year * 12 + month - 1 - first_month).div_euclid(step)
             }
+            Period::Ever => 0,
         };
         // The window of the month may begin later in it.
         if self.first_day(number) > day {
@@ -137,7 +147,7 @@ impl Period {
     /// longer than a month have month 1.
     pub fn start(self) -> (u8, u8) {
         match self {
-            Period::Day => (1, 1),
+            Period::Day | Period::Ever => (1, 1),
             Period::Week { first_day } | Period::Month { first_day } => (1, first_day),
             Period::Quarter {
                 first_month,
@@ -161,6 +171,10 @@ impl Period {
                 let (year, month) = (month.div_euclid(12), month.rem_euclid(12) + 1);
                 day_from_civil(year, month, first_day.min(days_in_month(year, month)))
             }
+            Period::Ever => {
+                let days = CalendarUnit::Ever.max_days();
+                number.saturating_mul(i64::try_from(days).unwrap_or(i64::MAX))
+            }
         }
     }
 
@@ -168,7 +182,7 @@ impl Period {
     /// meaning.
     fn months(self) -> (i64, i64, i64) {
         let step = match self.unit() {
-            CalendarUnit::Day | CalendarUnit::Week | CalendarUnit::Month => 1,
+            CalendarUnit::Day | CalendarUnit::Week | CalendarUnit::Month | CalendarUnit::Ever => 1,
             CalendarUnit::Quarter => 3,
             CalendarUnit::Year => 12,
         };
@@ -185,7 +199,7 @@ impl fmt::Display for Period {
             return Ok(());
         }
         match *self {
-            Period::Day => Ok(()),
+            Period::Day | Period::Ever => Ok(()),
             Period::Week { first_day } => {
                 let name = WEEKDAYS.get(usize::from(first_day).wrapping_sub(1));
                 write!(f, " from {}", name.unwrap_or(&"Monday"))

@@ -27,10 +27,10 @@ impl Schedule {
         Some(Schedule { period, zone })
     }
 
-    /// Each day of UTC.
-    pub(super) fn days_of_utc() -> Schedule {
+    /// One window, in UTC.
+    pub(super) fn ever() -> Schedule {
         Schedule {
-            period: Period::Day,
+            period: Period::Ever,
             zone: Zone::utc(),
         }
     }

@@ -143,6 +143,7 @@ fn period_of(
 ) -> Result<Period, (&'static str, &'static str)> {
     match (unit, starts) {
         (CalendarUnit::Day, _) => Err(("a day begins at midnight", "remove `starts`")),
+        (CalendarUnit::Ever, _) => Err(("credits have no windows", "remove `starts`")),
         (CalendarUnit::Week, StartsConfig::Weekday(first_day))
         | (CalendarUnit::Week, StartsConfig::Day(first_day @ 1..=7)) => {
             Ok(Period::Week { first_day })

@@ -81,6 +81,7 @@ fn encode_fixed_windows(limit: &RateLimit, out: &mut Vec<u8>) {
                     CalendarUnit::Month => 2,
                     CalendarUnit::Quarter => 3,
                     CalendarUnit::Year => 4,
+                    CalendarUnit::Ever => 5,
                 };
                 let (first_month, first_day) = calendar.period().start();
                 let zone = calendar.zone_name();
@@ -106,6 +107,7 @@ fn decode_calendar<R: Read>(reader: &mut BlockReader<R>) -> Result<Calendar, Sna
             first_month,
             first_day,
         },
+        (5, 1, 1) => Period::Ever,
         _ => return Err(reader.invalid_content("a period")),
     };
     let name_bytes = usize::from(reader.read_u8()?);
@@ -136,13 +138,23 @@ pub(super) fn decode_limit<R: Read>(
     let mut windows: Vec<Rate> = Vec::with_capacity(window_count);
     for _ in 0..window_count {
         let (quota, window) = (reader.read_u32()?, Nanos(reader.read_u64()?));
-        let rate = Rate::new(quota, window).map_err(|_| reader.invalid_content("a rate"))?;
+        let credits = Rate::of_credits();
+        let rate = match window == credits.window() {
+            true => credits.granted(1, quota),
+            false => Rate::new(quota, window).ok(),
+        };
+        let rate = rate.ok_or_else(|| reader.invalid_content("a rate"))?;
         if windows.last().is_some_and(|last| last.window() >= window) {
             return Err(reader.invalid_content("the order of windows"));
         }
         windows.push(rate);
     }
-    let algorithm = match reader.read_u8()? {
+    let has_credits = windows.iter().any(|rate| rate.is_credits());
+    let algorithm_number = reader.read_u8()?;
+    if has_credits && (window_count, algorithm_number) != (1, CALENDAR_WINDOW) {
+        return Err(reader.invalid_content("credits"));
+    }
+    let algorithm = match algorithm_number {
         SLIDING_LOG => Algorithm::SlidingLog,
         SLIDING_WINDOW => Algorithm::SlidingWindow,
         MULTI_LEVEL => Algorithm::MultiLevel,
@@ -156,8 +168,13 @@ pub(super) fn decode_limit<R: Read>(
         CALENDAR_WINDOW => {
             for rate in &mut windows {
                 let calendar = decode_calendar(reader)?;
-                *rate = Rate::of_calendar(rate.quota(), calendar)
-                    .map_err(|_| reader.invalid_content("a quota"))?;
+                if rate.is_credits() != calendar.is_ever() {
+                    return Err(reader.invalid_content("credits"));
+                }
+                if !has_credits {
+                    *rate = Rate::of_calendar(rate.quota(), calendar)
+                        .map_err(|_| reader.invalid_content("a quota"))?;
+                }
             }
             Algorithm::FixedWindow
         }
@@ -181,6 +198,9 @@ pub(super) fn decode_limit<R: Read>(
         },
         _ => return Err(reader.invalid_content("a throttle")),
     };
+    if has_credits && throttle != ThrottleMode::Hard {
+        return Err(reader.invalid_content("the throttle of credits"));
+    }
     let reserves = match reader.read_u8()? {
         0 => false,
         1 => true,

@@ -12,8 +12,8 @@ use super::saved_counts::check_snapshot;
 use super::*;
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::{
-    Algorithm, Alignment, Calendar, CalendarUnit, Fingerprint, LimitFinding, Rate, RateLimit,
-    Scale, ThrottleMode,
+    Algorithm, Alignment, Calendar, CalendarUnit, Fingerprint, LimitFinding, LimitGrant, Rate,
+    RateLimit, RuleLimit, Scale, ThrottleMode,
 };
 use crate::store::{self, LimitItem, LimitSlot, ParentNetwork};
 
@@ -36,6 +36,11 @@ impl Dice {
     }
 
     fn limit(&mut self) -> RateLimit {
+        if self.below(8) == 0 {
+            let grant = LimitGrant { times: 1, add: 9 };
+            let credits = RuleLimit::from(RateLimit::of_credits(self.below(2) == 0));
+            return credits.granted(grant).unwrap().rate().unwrap().clone();
+        }
         let rates = self.choose(&["5/m", "3/s", "900/h", "4/s,30/m", "5/m,20/h,100/d", "70/w"]);
         let algorithm = self.choose(&[
             Algorithm::SlidingLog,

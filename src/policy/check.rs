@@ -32,6 +32,7 @@ use crate::upstream::BalanceMethod;
 
 mod candidate;
 mod concurrent;
+mod credits;
 mod forwarding;
 mod identity;
 mod limit;

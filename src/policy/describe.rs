@@ -303,6 +303,7 @@ fn describe_promise(rule: &Rule) -> String {
 fn describe_terms(rule: &Rule) -> String {
     let (key, throttle) = (&rule.key, format_throttle(rule.limit.throttle()));
     let mut terms = match &rule.limit {
+        RuleLimit::Rate(limit) if limit.is_credits() => format!("by {key}, credits, {throttle}"),
         RuleLimit::Rate(limit) => {
             let rates: Vec<String> = limit.windows.iter().map(ToString::to_string).collect();
             let (rates, algorithm) = (rates.join(" and "), limit.algorithm.as_str());

@@ -19,6 +19,9 @@ fn check_candidate(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitC
     let (Some(tried), Some(fields)) = (&limit.tried, limit.candidate()) else {
         return;
     };
+    if limit.credits.is_some() {
+        return; // Reported when the fields were read.
+    }
     let other = match (&limit.concurrent, limit.is_quota()) {
         (Some(_), _) => Some(("on open requests", "concurrent")),
         (None, true) => Some(("by the calendar", "quota")),

@@ -7,6 +7,7 @@ use super::super::decode::{
 };
 use super::super::tree::Located;
 use super::concurrent::check_concurrent;
+use super::credits::check_credits;
 use super::identity::{check_condition, check_identity, has_default_plan};
 use super::quota::check_quota;
 use super::sharing::check_sharing;
@@ -26,8 +27,12 @@ pub(super) fn check_limit(cx: &mut LoadContext, gateway: &GatewayConfig, limit: 
             "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`";
         cx.error(plans.location, message, Some(help.into()));
     }
-    check_sharing(cx, gateway, limit);
     check_ban(cx, limit);
+    if limit.credits.is_some() {
+        check_credits(cx, gateway, limit);
+        return check_reserve(cx, gateway, limit);
+    }
+    check_sharing(cx, gateway, limit);
     check_quota(cx, limit);
     if limit.concurrent.is_some() && limit.rates.is_empty() {
         return check_concurrent(cx, limit);

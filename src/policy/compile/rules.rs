@@ -292,10 +292,10 @@ impl<'g> RuleCompiler<'g> {
             key: config.key_spec(),
             clients: ClientFilter { conditions },
             sharing: store::compile_sharing(config, &limit, &count),
-            on_store_error: config.on_store_error,
+            on_store_error: store::compile_on_store_error(config),
             header_texts: header_texts::UnclonedCell::default(),
             limit,
-            algorithm_is_written: config.algorithm.is_some(),
+            algorithm_is_written: config.algorithm.is_some() || config.credits.is_some(),
             count,
             reserve: compile_reserve(config),
             condition: config
@@ -386,8 +386,11 @@ fn compile_overrides(
     }
 }
 
-/// Compiles a limit on open requests or on rates.
+/// Compiles a limit on open requests, with credits or on rates.
 fn compile_limit(gateway: &GatewayConfig, config: &LimitConfig, count: &CountMode) -> RuleLimit {
+    if config.credits.is_some() {
+        return RateLimit::of_credits(count.is_settled_later()).into();
+    }
     match config.concurrent {
         Some(max_open) => RuleLimit::Open(Concurrency {
             max_open: max_open.value,

@@ -8,7 +8,7 @@ use super::super::decode::{LimitConfig, StoreAddress, StoreConfig};
 use super::super::source::Files;
 use super::files::read_named_secret;
 use super::tls::{load_system_roots, read_named_roots};
-use crate::limit::{CountMode, RuleLimit, Sharing};
+use crate::limit::{CountMode, OnStoreError, RuleLimit, Sharing};
 use crate::store::{memcached, redis, shared};
 
 /// With a shared store, a fourth of `memory` is for its [`Ledger`](shared::Settings::ledger_bytes): what this gateway
@@ -72,6 +72,15 @@ pub(super) fn compile_shared_store(
 /// The part of the memory that the ledger of shared counters may take, in bytes.
 fn ledger_bytes(memory: usize) -> usize {
     memory / LEDGER_DIVISOR
+}
+
+/// What holds while the store cannot be reached. A share of the credits would let a key use some of them twice, so a limit
+/// with credits is closed.
+pub(super) fn compile_on_store_error(config: &LimitConfig) -> OnStoreError {
+    match config.credits {
+        Some(_) => OnStoreError::Closed,
+        None => config.on_store_error,
+    }
 }
 
 /// How gateways share a limit: as the file says, or by a default that depends on the limit. A limit on open requests is

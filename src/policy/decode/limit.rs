@@ -22,6 +22,7 @@ use crate::limit::{
 mod aligned_rates;
 mod ban;
 mod clients;
+mod credits;
 mod phrase;
 mod quota;
 mod rates;
@@ -66,6 +67,8 @@ section! {
         "Where windows of the algorithm fixed-window begin: `key` gives each key a time of its own, `clock` begins with the minute, hour or day of UTC. Default: key.", "clock";
     concurrent: AlternativeField<LocatedField<ConcurrentField>>,
         "How many may be open at once, from their admission to the end of their answers.", "10";
+    credits: AlternativeField<LocatedField<BoolField>>,
+        "In place of a rate: a key has the units that operators add to it (`tollgate grant`), and no time refills them.", "true";
     throttle: LocatedField<ThrottleField>, "What happens above the rate. Default: hard.", "soft 10%";
     condition("while"): LocatedField<ConditionField>, "While what an elastic limit lends.", "upstream.load < 0.7";
     at_most: LocatedField<RateField>, "How much an elastic limit lends at most.", "300/m";
@@ -285,6 +288,7 @@ pub fn read_limit(
         limit.use_quotas(cx, fields.location_of("quota"));
     }
     limit.align_rates();
+    limit.check_credits(cx, &fields);
     check_needed_fields(cx, &fields, &limit);
     Some(Named {
         name,
@@ -292,12 +296,15 @@ pub fn read_limit(
     })
 }
 
-/// Reports a limit on two of rates, quotas and open requests.
+/// Reports a limit on two of rates, quotas, open requests and credits.
 fn check_rates(cx: &mut LoadContext, fields: &MapFields<'_>, _: &LimitFields) {
     for (field, other) in [
         ("rate", "concurrent"),
         ("quota", "concurrent"),
         ("rate", "quota"),
+        ("rate", "credits"),
+        ("quota", "credits"),
+        ("concurrent", "credits"),
     ] {
         if fields.has(field) && fields.has(other) {
             let help = "write two limits with names of their own, one with each";
@@ -307,10 +314,10 @@ fn check_rates(cx: &mut LoadContext, fields: &MapFields<'_>, _: &LimitFields) {
     }
 }
 
-/// Reports a limit that lacks a field which its `throttle` or its `algorithm` needs. A limit on open requests needs
-/// none, because it may have neither.
+/// Reports a limit that lacks a field which its `throttle` or its `algorithm` needs. Limits on open requests and with
+/// credits need none, because they may have neither.
 fn check_needed_fields(cx: &mut LoadContext, fields: &MapFields<'_>, limit: &LimitFields) {
-    if limit.concurrent.is_some() && limit.rates.is_empty() {
+    if (limit.concurrent.is_some() || limit.credits.is_some()) && limit.rates.is_empty() {
         return;
     }
     let is_elastic = |throttle: &Located<ThrottleConfig>| throttle.value == ThrottleConfig::Elastic;

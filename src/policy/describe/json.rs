@@ -127,7 +127,8 @@ fn limit_json(rule: &Rule, loaded: &LoadedConfig, control: Option<KeyControl>) -
     let rate = rule.limit.rate();
     // At least one byte, because the budget is divided by it.
     let key_bytes = rate.map(|limit| limit.bytes_per_key().max(1));
-    let windows = rate.map_or(&[][..], |limit| &limit.windows);
+    let timed_rate = rate.filter(|limit| !limit.is_credits());
+    let windows = timed_rate.map_or(&[][..], |limit| &limit.windows);
     json!({
         "name": rule.name.as_str(),
         "index": rule.index,
@@ -138,7 +139,8 @@ fn limit_json(rule: &Rule, loaded: &LoadedConfig, control: Option<KeyControl>) -
         "rates": windows.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "overrides": rule.overrides.as_ref().map(|overrides| overrides.set.keys.len()),
         "concurrent": rule.limit.open().map(|limit| limit.max_open),
-        "algorithm": rate.map(|limit| limit.algorithm.as_str()),
+        "credits": rule.limit.is_credits(),
+        "algorithm": timed_rate.map(|limit| limit.algorithm.as_str()),
         "throttle": format_throttle(rule.limit.throttle()),
         "count": rule.count.to_string(),
         "reserve": rule.reservation().map(ToString::to_string),

@@ -23,7 +23,8 @@ pub enum OverrideConfig {
 }
 
 /// Reads what a key of `limit` has in a file of overrides: a number for a limit on open requests, quotas for one with
-/// quotas, otherwise rates. Those with a mistake are reported and left out. `None` if nothing is left.
+/// quotas, otherwise rates. Those with a mistake are reported and left out, and so is any number for a limit with credits.
+/// `None` if nothing is left.
 pub fn read_override(
     cx: &mut LoadContext,
     node: &Node,
@@ -31,6 +32,12 @@ pub fn read_override(
 ) -> Option<OverrideConfig> {
     if node.scalar() == Some(UNLIMITED) {
         return Some(OverrideConfig::Unlimited);
+    }
+    if limit.credits_location().is_some() {
+        let help = "write `unlimited`, or add credits with `tollgate grant`";
+        let message = "the credits of a key are in no file: they are what operators have added";
+        cx.error(node.location, message, Some(help.into()));
+        return None;
     }
     if limit.concurrent.is_some() {
         return ConcurrentField::read(cx, node).map(OverrideConfig::Concurrent);

@@ -187,6 +187,7 @@ struct LimitText {
 impl LimitText {
     fn new(rule: &Rule, ruleset: &Ruleset) -> LimitText {
         let (quota, algorithm) = match &rule.limit {
+            RuleLimit::Rate(limit) if limit.is_credits() => (String::from("credits"), ""),
             RuleLimit::Rate(limit) => {
                 let rates = limit.windows.iter().map(ToString::to_string);
                 (

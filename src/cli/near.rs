@@ -57,6 +57,7 @@ fn render(near: &Value) -> String {
         let used = quota.unwrap_or(0).saturating_sub(remaining.unwrap_or(0));
         let percent = key["used_share"].as_f64().unwrap_or(0.0) * 100.0;
         let window = match key["window"].as_u64() {
+            _ if key["credits"].is_object() => " credits".to_owned(),
             Some(seconds) => format!(" in {seconds} s"),
             None => " open".to_owned(),
         };

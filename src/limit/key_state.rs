@@ -236,7 +236,8 @@ impl KeyState<'_> {
             calendar_window: window.calendar_window(now),
             sketched: false,
         };
-        if cost > ceiling {
+        // Operators may add the credits that a request lacks.
+        if cost > ceiling && !window.rate.is_credits() {
             finding.standing = LimitStanding::Unsatisfiable;
         } else if let Some(excess) = excess_over(total_units, cost, ceiling) {
             finding.standing = LimitStanding::Refused;

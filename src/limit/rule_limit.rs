@@ -57,11 +57,11 @@ impl RuleLimit {
         self.rate()?.windows.get(usize::from(index))
     }
 
-    /// The length of the window that a finding is about; `None` for limits on open requests.
+    /// The length of the window that a finding is about; `None` for limits on open requests and with credits.
     #[inline]
     pub fn window_length(&self, finding: &LimitFinding) -> Option<Nanos> {
         let rate = self.window(finding.window)?;
-        Some(rate.window_length(finding.calendar_window))
+        (!rate.is_credits()).then(|| rate.window_length(finding.calendar_window))
     }
 
     /// What the limit does above its rate or number.
@@ -120,7 +120,7 @@ impl RuleLimit {
     }
 
     /// What clients see of a finding: the units that remain, and the time until there is one more. That time is `None`
-    /// for limits on open requests.
+    /// for limits on open requests and with credits.
     ///
     /// Responses show both beside the quota and the window, so they are cut to these. A burst or a delay may admit more
     /// than the quota at once, and a bucket outlives its window.
@@ -136,8 +136,12 @@ impl RuleLimit {
         self.without_coarseness(span).ceil_secs()
     }
 
-    /// The time for which [`RuleLimit::whole_seconds`] stays the same while `span` runs down.
+    /// The time for which [`RuleLimit::whole_seconds`] stays the same while `span` runs down. Responses about credits have
+    /// no seconds, so they stay the same for ever.
     pub fn seconds_unchanged_for(&self, span: Nanos) -> Nanos {
+        if self.is_credits() {
+            return Nanos(u64::MAX);
+        }
         self.without_coarseness(span).until_next_second()
     }
 

@@ -46,7 +46,7 @@ struct RemainingQuota {
     quota: u32,
     /// The units or permits that remain of the quota.
     units: u32,
-    /// The seconds until there is one more unit. `None` for permits: the time of their return is not known.
+    /// The seconds until there is one more unit. `None` for permits and credits: the time of their return is not known.
     reset_secs: Option<u64>,
 }
 
@@ -217,13 +217,16 @@ fn write_policies(value: &mut Vec<u8>, policies: &[QuotaPolicy], rules: &Rules) 
     }
 }
 
-/// Appends a member of `RateLimit-Policy`: one limit in one window, or the permits of a limit on open requests.
+/// Appends a member of `RateLimit-Policy`: one limit in one window, the credits of a key, or the permits of a limit on open
+/// requests.
 fn write_quota_policy(value: &mut Vec<u8>, rule: &Rule, policy: &QuotaPolicy) {
     for part in ["\"", rule.name.as_str(), "\";q="] {
         push_text(value, part);
     }
     push_number(value, policy.quota.into());
     match rule.limit.window(policy.window_index) {
+        // No time refills credits.
+        Some(rate) if rate.is_credits() => {}
         Some(rate) => {
             let length = rate.window_length(policy.calendar_window);
             push_text(value, ";w=");

@@ -42,6 +42,19 @@ pub fn is_grpc(fields: &impl Lookup) -> bool {
     })
 }
 
+/// What helps a client whose request a limit refuses.
+#[derive(Clone, Copy)]
+enum Remedy {
+    /// Another try in so many seconds.
+    Wait(u64),
+    /// Credits that an operator adds.
+    Credits,
+    /// Something that clients may not see.
+    Hidden,
+    /// Nothing: the request costs more than the limit can ever admit.
+    Nothing,
+}
+
 /// The response to a request that a limit refuses. A gRPC call gets status 200, with the error in the header fields.
 pub fn refusal(
     verdict: &Verdict,
@@ -55,12 +68,20 @@ pub fn refusal(
         .filter(|rule| rule.disclose == Disclose::All);
     let names: SmallVec<[&str; 4]> = disclosed.map(|rule| rule.name.as_str()).collect();
     let wait_secs = verdict.retry_after_secs(rules);
+    let remedy = match wait_secs {
+        Some(seconds) => Remedy::Wait(seconds),
+        None => match verdict.lacking_credits(rules) {
+            Some(Disclose::All) => Remedy::Credits,
+            Some(Disclose::None) => Remedy::Hidden,
+            None => Remedy::Nothing,
+        },
+    };
     let mut response = if is_grpc {
         let mut detail = Vec::with_capacity(128);
-        write_detail(&mut detail, &names, wait_secs);
+        write_detail(&mut detail, &names, remedy);
         grpc_response(GRPC_RESOURCE_EXHAUSTED, &detail)
     } else {
-        problem_response(&names, wait_secs)
+        problem_response(&names, remedy)
     };
     let fields = &mut response.head.fields;
     match wait_secs {
@@ -84,8 +105,8 @@ pub fn add_retry_after(fields: &mut Fields, seconds: u64, is_grpc: bool) {
     }
 }
 
-/// Writes the sentence for people. `wait_secs` is `None` where waiting cannot help.
-fn write_detail(text: &mut Vec<u8>, names: &[&str], wait_secs: Option<u64>) {
+/// Writes the sentence for people.
+fn write_detail(text: &mut Vec<u8>, names: &[&str], remedy: Remedy) {
     push_text(
         text,
         match names.len() {
@@ -95,13 +116,15 @@ fn write_detail(text: &mut Vec<u8>, names: &[&str], wait_secs: Option<u64>) {
         },
     );
     write_names(text, names, "");
-    match wait_secs {
-        Some(seconds) => {
+    match remedy {
+        Remedy::Wait(seconds) => {
             push_text(text, "; try again in ");
             push_number(text, seconds);
             push_text(text, " s.");
         }
-        None => push_text(text, "; it costs more than the limit can ever admit."),
+        Remedy::Credits => push_text(text, "; too few credits are left."),
+        Remedy::Hidden => push_text(text, "."),
+        Remedy::Nothing => push_text(text, "; it costs more than the limit can ever admit."),
     }
 }
 
@@ -116,10 +139,10 @@ fn write_names(text: &mut Vec<u8>, names: &[&str], quote: &str) {
 }
 
 /// The 429 with problem details. It needs no JSON library: names of limits are plain words, so nothing needs escaping.
-fn problem_response(names: &[&str], wait_secs: Option<u64>) -> Response<Bytes> {
+fn problem_response(names: &[&str], remedy: Remedy) -> Response<Bytes> {
     let mut body = Vec::with_capacity(384);
     push_text(&mut body, PROBLEM_PREFIX);
-    write_detail(&mut body, names, wait_secs);
+    write_detail(&mut body, names, remedy);
     if names.is_empty() {
         push_text(&mut body, "\"}");
     } else {

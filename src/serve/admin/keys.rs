@@ -83,7 +83,7 @@ pub async fn describe_key(gateway: &dyn Control, key: &str) -> DescribedKey {
 }
 
 /// `DELETE /v1/limits/{limit}/keys/{key}`: responds with the number of rules that had a count of the key. 404 and 400
-/// as for [`read_key`], 409 for a limit on open requests only. 503 if the shared store fails; then some counts may be
+/// as for [`read_key`], 409 for a limit on open requests or with credits only. 503 if the shared store fails; then some counts may be
 /// reset.
 ///
 /// The counts of the overflow sketch and of the networks around an address stay, because other keys share them.
@@ -108,6 +108,12 @@ pub(super) async fn reset_key(
 /// Resets the counts of a key that was parsed: see [`reset_key`].
 async fn reset_found_key(lookup: KeyLookup, limit: &str, key: &str) -> Response {
     let admission = &lookup.running_config.admission;
+    if lookup.rules.iter().all(|rule| rule.limit.is_credits()) {
+        let detail = format!(
+            "`{limit}` has credits, and those that were used are not reset; add credits with `tollgate grant`"
+        );
+        return problem_response(StatusCode::CONFLICT, &detail);
+    }
     if lookup.rules.iter().all(|rule| rule.limit.open().is_some()) {
         let detail = format!(
             "`{limit}` limits open requests and cannot be reset; each permit comes back when its request ends"
@@ -115,7 +121,8 @@ async fn reset_found_key(lookup: KeyLookup, limit: &str, key: &str) -> Response 
         return problem_response(StatusCode::CONFLICT, &detail);
     }
     let mut reset_count = 0;
-    for rule in &lookup.rules {
+    let resettable = lookup.rules.iter().filter(|rule| !rule.limit.is_credits());
+    for rule in resettable {
         let counted_key = lookup.identifier.key(&lookup.client, &rule.key);
         let rule_ref = counted_key.and_then(|key| lookup.identifier.rule_ref(0, rule, key));
         let Some((counted_key, rule_ref)) = counted_key.zip(rule_ref) else {

@@ -11,7 +11,7 @@ use super::refusal::RefusalCause;
 use crate::base::clock::Nanos;
 use crate::identity::{ClientIdentity, Identifier, Unverified};
 use crate::limit::pressure::{Pressure, RequestClass};
-use crate::limit::{AppliedGrant, Identity, KeySpec, Rule, RuleLimit};
+use crate::limit::{AppliedGrant, Identity, KeySpec, LimitFinding, Rule, RuleLimit};
 use crate::operator::{BanResponse, GrantRegistry};
 use crate::policy::Ruleset;
 use crate::route::Route;
@@ -180,7 +180,7 @@ pub(super) fn describe_limit(
 }
 
 /// The finding of a limit for a key: the units that remain of its quota, and the seconds until more units remain. The
-/// window and the wait are in seconds too. A limit on open requests has no window.
+/// window and the wait are in seconds too. A limit on open requests has no window, and one with credits no time at all.
 pub fn describe_finding(rule_finding: &RuleFinding, rule: &Rule) -> Map<String, Value> {
     let finding = &rule_finding.finding;
     let seconds = |nanos: Nanos| Duration::from(nanos).as_secs_f64();
@@ -197,12 +197,25 @@ pub fn describe_finding(rule_finding: &RuleFinding, rule: &Rule) -> Map<String, 
         "sketched": finding.sketched,
     });
     let mut members = finding_json.as_object().cloned().unwrap_or_default();
+    if rule.limit.is_credits() {
+        members.insert("credits".into(), describe_credits(finding));
+        for time in ["next_unit_in", "wait"] {
+            members.insert(time.into(), Value::Null);
+        }
+        return members;
+    }
     let calendar = rate.and_then(|rate| rate.calendar());
     if let Some((calendar, window)) = calendar.zip(finding.calendar_window) {
         let next_window = calendar.format_instant(window.end);
         members.insert("next_window".into(), json!(next_window));
     }
     members
+}
+
+/// The credits of a key as a limit with credits has found them. Those of requests in flight count as used.
+pub fn describe_credits(finding: &LimitFinding) -> Value {
+    let left = finding.remaining.min(finding.quota);
+    json!({ "added": finding.quota, "used": finding.quota - left, "left": left })
 }
 
 /// The reason why a limit does not apply to a key that an override makes unlimited.
@@ -232,6 +245,9 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
         members.insert("while".into(), json!(condition.as_str()));
     }
     match &rule.limit {
+        RuleLimit::Rate(limit) if limit.is_credits() => {
+            members.insert("rate".into(), json!([]));
+        }
         RuleLimit::Rate(limit) => {
             let rates: Vec<String> = limit.windows.iter().map(ToString::to_string).collect();
             members.insert("rate".into(), json!(rates));
@@ -259,6 +275,10 @@ pub fn add_grant(
     else {
         return;
     };
+    // All of its credits are granted, and they are described already.
+    if rule.limit.is_credits() {
+        return;
+    }
     let mut members = Map::new();
     match grant.add {
         0 => members.insert("times".into(), json!(grant.times)),
@@ -423,13 +443,18 @@ fn render_limit(out: &mut String, limit: &Value) {
     render_grant(out, &limit["grant"]);
     if limit["applies"] == true {
         *out += &format!(
-            ": {} for {}; {} of {} ",
+            ": {} for {}; {}{} of {} ",
             field("standing"),
             field("key"),
+            match limit["credits"].is_object() {
+                true => "credits: ",
+                false => "",
+            },
             field("remaining"),
             field("quota"),
         );
         match limit["window"].as_u64() {
+            _ if limit["credits"].is_object() => *out += "left",
             Some(_) if limit["next_window"].is_string() => {
                 *out += &format!("left, next window {}", field("next_window"));
             }

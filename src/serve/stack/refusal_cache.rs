@@ -65,7 +65,7 @@ struct DisclosedDecider {
     rule: RuleRef,
     /// The units that remain of the limit's quota.
     remaining: u32,
-    /// The seconds until the quota resets.
+    /// The seconds until the quota resets; 0 for credits, which responses show without a time.
     reset_seconds: u64,
 }
 
@@ -159,14 +159,14 @@ impl RefusalKey {
         }
         let decider = verdict.disclosed_decider(rules).map(|rule_finding| {
             let finding = &rule_finding.finding;
+            let limit = &rule_finding.rule.resolve(rules).limit;
             DisclosedDecider {
                 rule: rule_finding.rule,
                 remaining: finding.remaining,
-                reset_seconds: rule_finding
-                    .rule
-                    .resolve(rules)
-                    .limit
-                    .whole_seconds(finding.reset),
+                reset_seconds: match limit.is_credits() {
+                    true => 0,
+                    false => limit.whole_seconds(finding.reset),
+                },
             }
         });
         Some(RefusalKey {

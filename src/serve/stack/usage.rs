@@ -11,6 +11,7 @@ use http::uri::PathAndQuery;
 use http::{Method, Uri};
 use serde_json::{Map, Value, json};
 
+use super::explanation;
 use super::matched_route::MatchedRoute;
 use super::objection::find_route_objection;
 use super::refusal::{Refusal, RefusalCause};
@@ -371,6 +372,9 @@ impl<'g> ShownLimits<'g> {
             add_member("window", length.ceil_secs().into());
         }
         add_member("remaining", remaining.into());
+        if rule.limit.is_credits() {
+            add_member("credits", explanation::describe_credits(finding));
+        }
         if let Some(reset) = reset {
             add_member("reset", rule.limit.whole_seconds(reset).into());
         }

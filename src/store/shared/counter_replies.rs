@@ -7,7 +7,7 @@ use super::call::{CallPart, CounterReply, StoreReply};
 use super::pending_call::PendingCall;
 use super::shared_item::{SharedItem, window_quota};
 use crate::base::clock::Nanos;
-use crate::limit::LimitFinding;
+use crate::limit::{LimitFinding, LimitStanding};
 
 /// The networks around the key of the part with this index, and their replies.
 pub(super) fn networks_around<'a>(
@@ -45,7 +45,11 @@ pub(super) fn within_networks<'a>(
 /// `wall` is the wall time by this gateway's clock.
 pub(super) fn to_finding(item: &SharedItem, counter: &CounterReply, wall: Nanos) -> LimitFinding {
     LimitFinding {
-        standing: counter.standing,
+        standing: match counter.standing {
+            // Operators may add the credits that a request lacks.
+            LimitStanding::Unsatisfiable if item.limit.is_credits() => LimitStanding::Refused,
+            standing => standing,
+        },
         window: counter.window_index,
         quota: window_quota(&item.limit, counter.window_index, item.scale.plan_factor),
         remaining: counter.remaining,

@@ -71,7 +71,28 @@ impl Verdict {
         refusing_rules.collect()
     }
 
-    /// The seconds until all limits that refuse are expected to admit, at least 1. `None` if waiting cannot help.
+    /// Whether waiting cannot help because the credits of the key are too few, and how much of that clients may see. `None`
+    /// if no limit with credits refuses, or another limit refuses for ever.
+    pub fn lacking_credits(&self, rules: &[Arc<Rule>]) -> Option<Disclose> {
+        let mut lacking = None;
+        for rule_finding in &self.findings {
+            let rule = rule_finding.rule.resolve(rules);
+            match rule_finding.finding.standing {
+                _ if rule_finding.rule.base(rules).shadow => {}
+                LimitStanding::Unsatisfiable => return None,
+                LimitStanding::Refused if rule.limit.is_credits() => {
+                    if lacking != Some(Disclose::All) {
+                        lacking = Some(rule.disclose);
+                    }
+                }
+                LimitStanding::Refused | LimitStanding::Within | LimitStanding::Over => {}
+            }
+        }
+        lacking
+    }
+
+    /// The seconds until all limits that refuse are expected to admit, at least 1. `None` if waiting cannot help, as for a
+    /// key that lacks credits.
     pub fn retry_after_secs(&self, rules: &[Arc<Rule>]) -> Option<u64> {
         let enforced = self
             .findings
@@ -83,6 +104,10 @@ impl Verdict {
                 LimitStanding::Unsatisfiable => return None,
                 LimitStanding::Refused => {
                     let limit = &rule_finding.rule.resolve(rules).limit;
+                    // A gateway that decides alone knows nothing of credits, and asks for another try soon.
+                    if limit.is_credits() && !self.is_without_store {
+                        return None;
+                    }
                     longest_secs = longest_secs.max(limit.whole_seconds(rule_finding.finding.wait));
                 }
                 LimitStanding::Within | LimitStanding::Over => {}

@@ -166,6 +166,11 @@ impl<'a> FullDecision<'a> {
                 self.assume_room(*index);
             }
         }
+        if !all_have_room {
+            for index in indices {
+                self.refuse_uncountable_credits(*index, &mut findings[*index]);
+            }
+        }
         // Units without room are counted in the sketch, whose estimates may refuse them.
         if !all_have_room || self.is_sketch_active(indices) {
             for index in indices {
@@ -190,6 +195,16 @@ impl<'a> FullDecision<'a> {
             }
         }
         is_admitted
+    }
+
+    /// Refuses a request for credits that no cell can count: the sketch forgets units after a time, and the credits would be
+    /// used again.
+    fn refuse_uncountable_credits(&self, index: usize, finding: &mut LimitFinding) {
+        let item_cell = &self.item_cells[index];
+        if item_cell.item.limit.is_credits() && !item_cell.has_room {
+            (finding.standing, finding.wait) = (LimitStanding::Refused, UNKNOWN_WAIT);
+            finding.sketched = true;
+        }
     }
 
     /// Whether the sketch may hold units in a window of one of these items' limits.

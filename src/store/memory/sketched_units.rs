@@ -89,7 +89,7 @@ pub(super) fn add_cell_units(
         finding.sketched |= !item_cell.has_room;
         let remaining = base.saturating_sub(counted_units);
         let total_units = counted_units.saturating_add(item.cost);
-        if item.cost > ceiling {
+        if item.cost > ceiling && !limit.is_credits() {
             finding.standing = LimitStanding::Unsatisfiable;
         } else if total_units > ceiling || counted_units == u32::MAX {
             let cell_units = used_units.saturating_add(item_cell.earlier_units);

@@ -140,7 +140,7 @@ impl Decider {
         let plan = item.plan.as_ref();
         plan.is_none_or(|plan| {
             self.breaker
-                .decided_by(plan.store_limit().longest_window(), now)
+                .decided_by(plan.learning_window(), now)
                 != DecidedBy::Store
         })
     }
@@ -249,7 +249,7 @@ impl Decider {
         item: &SharedItem,
         now: Nanos,
     ) -> Option<RateLimit> {
-        let longest_window = plan.store_limit().longest_window();
+        let longest_window = plan.learning_window();
         let (outage_number, alone_since) = self.breaker.alone_since(longest_window, now);
         let basis = ShareBasis {
             outage_number,

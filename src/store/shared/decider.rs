@@ -47,7 +47,7 @@ impl Decider {
     /// [`Taking::Shadows`] where something else refuses it already.
     pub fn begin_decision(&self, items: SharedItems, taking: Taking, now: Nanos) -> FirstStep {
         let shared = items.iter().filter_map(|item| item.plan.as_ref());
-        let longest_window = shared.map(|plan| plan.store_limit().longest_window()).max();
+        let longest_window = shared.map(|plan| plan.learning_window()).max();
         let Some(longest_window) = longest_window else {
             return FirstStep::Decided(self.decide_unshared(&items, taking, now));
         };
@@ -197,7 +197,7 @@ impl Decider {
     /// admit.
     pub fn peek(&self, items: &SharedItems, now: Nanos) -> SharedDecision {
         let shared = items.iter().filter_map(|item| item.plan.as_ref());
-        let longest_window = shared.map(|plan| plan.store_limit().longest_window()).max();
+        let longest_window = shared.map(|plan| plan.learning_window()).max();
         match longest_window {
             None => self.decide_unshared(items, Taking::Nothing, now),
             Some(longest_window)

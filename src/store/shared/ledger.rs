@@ -196,7 +196,7 @@ impl Ledger {
 
     /// Records the windows of a limit, whether or not this gateway ever counts by it: others may.
     pub fn record_windows(&self, plan: &SharingPlan) {
-        self.record_window(plan.store_limit().longest_window());
+        self.record_window(plan.learning_window());
     }
 
     /// The longest window of all limits since the start, as the store counts; zero before the first limit.

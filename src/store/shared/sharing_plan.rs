@@ -51,6 +51,10 @@ const HASH_KEYS: (u64, u64) = (0x746f_6c6c_6761_7465, 1);
 /// The most units of one grant, whatever the quota. It bounds the units of a key that stay unused when a gateway dies.
 const MAX_GRANT_UNITS: u32 = 1 << 20;
 
+/// How long limits with credits refuse everything while gateways have not reported what they used: longer than a gateway
+/// takes to find a store that is back.
+const MAX_CREDIT_REPORT_TIME: Nanos = Nanos::from_secs(60);
+
 /// How one limit is shared.
 #[derive(Clone, Debug)]
 pub struct SharingPlan {
@@ -119,6 +123,15 @@ impl SharingPlan {
         self.lease
             .as_ref()
             .map_or(&self.limit, |lease| &lease.limit)
+    }
+
+    /// How long a store that was away may lack units of the limit that no gateway reports: for its longest window. Units of
+    /// gateways that are gone never leave the window of credits, so these are decided about again after a while.
+    pub fn learning_window(&self) -> Nanos {
+        match self.limit.is_credits() {
+            true => MAX_CREDIT_REPORT_TIME,
+            false => self.store_limit().longest_window(),
+        }
     }
 
     /// The name of a key's counter.

@@ -306,7 +306,7 @@ impl Decider {
             let life = entry.sharing_plan.lease.as_ref().map(|lease| lease.life);
             let is_learning = || {
                 self.breaker
-                    .decided_by(entry.sharing_plan.store_limit().longest_window(), now)
+                    .decided_by(entry.sharing_plan.learning_window(), now)
                     != DecidedBy::Store
             };
             if !is_current || (pending_call.purpose == CallPurpose::Confirm && is_learning()) {

@@ -91,7 +91,9 @@ impl Admission {
             let rule = rule_ref.resolve(request.rules);
             // Without a network's count, a client could change its address for each request.
             // The limit of a single key must not count against its neighbours, whose limit is another.
+            // Credits belong to the keys to which they were added.
             let counts_networks = rule_ref.override_number == 0
+                && !rule.limit.is_credits()
                 && identities == IdentitySet::from_iter([Identity::Ip]);
             let plan_factor = client_plan_factor(request.identifier, rule, request.client);
             match (&rule.limit, self.counter(rule)) {

@@ -80,7 +80,7 @@ impl Verdict {
             match rule_finding.finding.standing {
                 _ if rule_finding.rule.base(rules).shadow => {}
                 LimitStanding::Unsatisfiable => return None,
-                LimitStanding::Refused if rule.limit.is_credits() => {
+                LimitStanding::Refused if lacks_credits(rule, &rule_finding.finding) => {
                     if lacking != Some(Disclose::All) {
                         lacking = Some(rule.disclose);
                     }
@@ -103,12 +103,13 @@ impl Verdict {
             match rule_finding.finding.standing {
                 LimitStanding::Unsatisfiable => return None,
                 LimitStanding::Refused => {
-                    let limit = &rule_finding.rule.resolve(rules).limit;
-                    // A gateway that decides alone knows nothing of credits, and asks for another try soon.
-                    if limit.is_credits() && !self.is_without_store {
+                    let rule = rule_finding.rule.resolve(rules);
+                    // A gateway that decides alone knows nothing of credits, so another try soon may help.
+                    if !self.is_without_store && lacks_credits(rule, &rule_finding.finding) {
                         return None;
                     }
-                    longest_secs = longest_secs.max(limit.whole_seconds(rule_finding.finding.wait));
+                    let wait = rule_finding.finding.wait;
+                    longest_secs = longest_secs.max(rule.limit.whole_seconds(wait));
                 }
                 LimitStanding::Within | LimitStanding::Over => {}
             }
@@ -181,6 +182,11 @@ impl Verdict {
             .map(|rule_finding| &**rule_finding.rule.resolve(rules))
             .filter(|rule| !rule.shadow)
     }
+}
+
+/// Whether a limit refuses because the credits of the key are too few. If memory lacks, the credits may suffice.
+fn lacks_credits(rule: &Rule, finding: &LimitFinding) -> bool {
+    rule.limit.is_credits() && !finding.sketched
 }
 
 /// Whether `rule_finding` decides rather than `earlier`, which is earlier in the findings; see [`Verdict::deciding`].

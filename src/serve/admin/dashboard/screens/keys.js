@@ -129,7 +129,7 @@ function list() {
   const nearRows = table('Keys near the limit', [
     column.key,
     { name: 'used', title: 'Used', cell: (row) => [bar(row.used_share, row.used_share < 1 ? 'over' : 'refused'), ` ${count(row.quota - row.remaining)}/${count(row.quota)}`], sort: (row) => row.used_share },
-    { name: 'window', title: 'Window', n: true, cell: (row) => windowed(row.window) },
+    { name: 'window', title: 'Window', n: true, cell: (row) => (row.credits ? 'credits' : windowed(row.window)) },
     { name: 'reset', title: 'Next in', n: true, cell: (row) => (row.next_unit_in ? formatDuration(row.next_unit_in) : '–') },
   ], { key: (row) => `${row.scope} ${row.key}`, href: (row) => link('keys', { key: row.key }) });
   const nobodyNear = empty('No key has used more than 80 % of its quota.');
@@ -171,7 +171,7 @@ function list() {
     tried.root.hidden = !limits.some((known) => known.limit === chosen && known.shadow);
     if (tried.root.hidden) return;
     const found = (await get('try', { limit: chosen, most: 30 }, signal)).would_refuse;
-    const terms = (rule) => `${rule.try ? 'try' : 'shadow'} ${rule.rate ? rule.rate.join(', ') : `${rule.concurrent} open`}`;
+    const terms = (rule) => `${rule.try ? 'try' : 'shadow'} ${rule.rate ? rule.rate.join(', ') || 'credits' : `${rule.concurrent} open`}`;
     triedRows.set(found.flatMap((rule) => rule.keys.map((one_) => ({ ...one_, scope: rule.scope, terms: terms(rule), share: one_.count / rule.refused }))), nobodyTried);
     tried.note(found.map((rule) => `${terms(rule)}: ${count(rule.refused)} of ${count(rule.decided)} in ${formatDuration(rule.seconds)}`).join('; '));
   }
@@ -222,12 +222,12 @@ function one(key) {
   const rows = table('Limits of the key', [
     column.limit,
     { name: 'used', title: 'Used', cell: (row) => [h('span', { class: `meter ${row.remaining > 0 ? '' : 'full'}`, css: { '--part': share(used(row)).replace(/[<> ]/g, '') } }), `${count(row.quota - row.remaining)}/${count(row.quota)}`] },
-    { name: 'window', title: 'Window', n: true, cell: (row) => windowed(row.window) },
-    { name: 'reset', title: 'Resets in', n: true, cell: (row) => row.next_window ?? (row.remaining > 0 && !row.next_unit_in ? '–' : formatDuration(row.next_unit_in)) },
+    { name: 'window', title: 'Window', n: true, cell: (row) => (row.credits ? 'credits' : windowed(row.window)) },
+    { name: 'reset', title: 'Resets in', n: true, cell: (row) => row.next_window ?? (row.credits || (row.remaining > 0 && !row.next_unit_in) ? '–' : formatDuration(row.next_unit_in)) },
     column.promise,
     column.at,
     orderColumn((row) => [
-      row.concurrent === undefined && orderButton(reset, { limit: row.limit, key }), ' ', orderButton(grant, { limit: row.limit, key }),
+      row.concurrent === undefined && !row.credits && orderButton(reset, { limit: row.limit, key }), ' ', orderButton(grant, { limit: row.limit, key }),
     ]),
   ], { key: (row) => `${row.limit} ${row.window}` });
   const noLimits = empty('No limit counts by this key.');

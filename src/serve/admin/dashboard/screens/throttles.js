@@ -43,7 +43,7 @@ export const sampleColumns = [
   { name: 'route', title: 'Route', cell: (row) => row.route },
   column.limit,
   { name: 'key', title: 'Key', cell: (row) => keyText(row.key || row.ip || '–', row.key) },
-  { name: 'remaining', title: 'Left', n: true, cell: (row) => (row.quota ? `${row.remaining ?? '–'}/${row.quota} in ${windowed(row.window)}` : '–') },
+  { name: 'remaining', title: 'Left', n: true, cell: (row) => (row.quota ? `${row.remaining ?? '–'}/${row.quota}${row.window ? ` in ${windowed(row.window)}` : ''}` : '–') },
   { name: 'retry', title: 'Retry', n: true, cell: (row) => (row.retry_after === null || row.retry_after === undefined ? '–' : `${row.retry_after} s`) },
   { name: 'asked', title: 'Request', wide: true, cell: (row) => h('span', { class: 'key' }, `${row.method} ${row.path}`) },
 ];

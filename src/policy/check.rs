@@ -5,6 +5,7 @@
 //! |---|---|
 //! | this one | addresses, plans, upstreams, hosts, required identities, unused parts |
 //! | `limit`, `candidate`, `concurrent` | the fields of one limit; its candidate rates; of a limit on open requests |
+//! | `credits` | whether the store keeps the counts of credits |
 //! | `forwarding` | what policies change of requests and responses |
 //! | `identity` | identities that limits and routes use |
 //! | `limit_uses` | limits that policies and folders define, share and switch off |

@@ -6,6 +6,7 @@
 mod bounds;
 #[path = "../common/mod.rs"]
 mod common;
+mod credits;
 mod kept;
 mod limits;
 // What other tests need of it.

@@ -11,7 +11,7 @@ use crate::{Site, json_of};
 const ALICE: &str = "x-user: alice\r\n";
 
 /// Two gateways on one store, each with a folder of its own.
-fn pair(store: &str, limits: &str) -> [Site; 2] {
+pub fn pair(store: &str, limits: &str) -> [Site; 2] {
     let gateway = format!("store: {{ address: \"{store}\", budget: 1s }}\n");
     let pair = [(); 2].map(|()| Site::start(&gateway, limits));
     for site in &pair {
@@ -25,7 +25,7 @@ fn pair(store: &str, limits: &str) -> [Site; 2] {
 
 /// Waits for something, and checks that it took at most a second.
 #[track_caller]
-fn within_a_second(what: &str, mut happens: impl FnMut() -> bool) {
+pub fn within_a_second(what: &str, mut happens: impl FnMut() -> bool) {
     let clock = Clock::system();
     let begin = clock.now();
     wait_until(what, &mut happens);
@@ -39,7 +39,7 @@ fn has_quota(site: &Site, quota: u64) -> bool {
 }
 
 /// Both gateways together, until both refuse.
-fn admitted_by_both(pair: &[Site; 2]) -> usize {
+pub fn admitted_by_both(pair: &[Site; 2]) -> usize {
     let mut total = 0;
     loop {
         let mut clients = pair.each_ref().map(|site| site.server.connect());

@@ -1,5 +1,6 @@
 //! The store as a whole: no unit that counts is forgotten, and no limit changes another.
 
+mod credits;
 mod edited;
 mod settling;
 mod together;

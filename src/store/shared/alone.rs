@@ -139,9 +139,7 @@ impl Decider {
     fn needs_local_room(&self, item: &SharedItem, now: Nanos) -> bool {
         let plan = item.plan.as_ref();
         plan.is_none_or(|plan| {
-            self.breaker
-                .decided_by(plan.learning_window(), now)
-                != DecidedBy::Store
+            self.breaker.decided_by(plan.learning_window(), now) != DecidedBy::Store
         })
     }
 

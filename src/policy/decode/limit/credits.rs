@@ -8,7 +8,8 @@ use super::phrase::ThrottleConfig;
 use super::{LimitFields, OnStoreError, Sharing};
 
 const NO_WINDOWS: &str = "credits have no windows: no time refills them";
-const ADD_A_RATE: &str = "remove it; for a pace beside the credits write another limit with a `rate`";
+const ADD_A_RATE: &str =
+    "remove it; for a pace beside the credits write another limit with a `rate`";
 
 impl LimitFields {
     /// The location of `credits: true`; `None` for other limits.
@@ -29,7 +30,8 @@ impl LimitFields {
         let is_shared_loosely = is_other(self.sharing, Sharing::Strict);
         let is_open = self.on_store_error != OnStoreError::Closed;
         let multiplies = self.plans.is_some_and(|plans| plans.value);
-        let exact_help = "remove it: the store is asked about each request, so that no credit is used twice";
+        let exact_help =
+            "remove it: the store is asked about each request, so that no credit is used twice";
         let mistakes = [
             ("zone", true, NO_WINDOWS, "remove `zone`"),
             ("starts", true, NO_WINDOWS, "remove `starts`"),
@@ -54,7 +56,12 @@ impl LimitFields {
                 "remove `throttle`, or write `hard`",
             ),
             ("while", true, "`while` is for elastic limits", "remove it"),
-            ("at_most", true, "`at_most` is for elastic limits", "remove it"),
+            (
+                "at_most",
+                true,
+                "`at_most` is for elastic limits",
+                "remove it",
+            ),
             (
                 "plans",
                 multiplies,

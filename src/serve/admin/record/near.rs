@@ -1,5 +1,8 @@
 //! Serves the keys that have used most of a limit. The lists of top keys name the candidates, and the store says how much
-//! each of them has used: the figures are those by which the limit decides, not estimates.
+//! each of them has used: the figures are those by which the limit decides, not estimates. Of a limit with credits the keys
+//! with an account are the candidates.
+
+use std::collections::HashSet;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -7,7 +10,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::notes::{CoveredLists, ListKind, read_lists};
 use super::query::{ErrorResponse, bad_request, run_query};
@@ -76,14 +79,22 @@ async fn find_near(
         return Err(problem_response(StatusCode::NOT_FOUND, &detail).into());
     };
     let span = window_seconds.clamp(MIN_SPAN_SECONDS, MAX_SPAN_SECONDS);
-    let candidates = find_candidates(gateway, &limit, span).await?;
+    let mut candidates = find_candidates(gateway, &limit, span).await?;
+    let accounts = find_accounts(gateway, &limit);
+    if let Some(accounts) = accounts {
+        candidates.is_complete = accounts.len() <= MAX_CANDIDATES;
+        candidates.keys = accounts;
+        candidates.keys.truncate(MAX_CANDIDATES);
+    }
     let mut near_keys: Vec<_> = describe_keys(gateway, &limit, &candidates.keys).await;
     let compared_count = candidates.keys.len();
     near_keys.retain(|(_, state)| state["used_share"].as_f64() > Some(above / 100.0));
-    near_keys.sort_by(|(_, one), (_, other)| {
-        let shares = [one, other].map(|state| state["used_share"].as_f64().unwrap_or(0.0));
-        shares[1].total_cmp(&shares[0])
-    });
+    // Of credits the least left come first, whatever was added before.
+    let order = |state: &Map<String, Value>| match state["credits"]["left"].as_f64() {
+        Some(left) => -left,
+        None => state["used_share"].as_f64().unwrap_or(0.0),
+    };
+    near_keys.sort_by(|(_, one), (_, other)| order(other).total_cmp(&order(one)));
     let near_keys = near_keys.into_iter().map(|(index, mut state)| {
         state.insert("key".into(), json!(candidates.keys[index]));
         state
@@ -132,9 +143,24 @@ async fn find_candidates(
     })
 }
 
-/// The longest window of a rule in seconds; 0 for a limit on open requests.
+/// The keys with an account of a limit with credits; `None` for other limits.
+fn find_accounts(gateway: &dyn Control, limit: &str) -> Option<Vec<String>> {
+    let running = gateway.running();
+    let rules = running.ruleset.rules.iter();
+    let rules = rules.filter(|rule| rule.name.as_str() == limit && rule.limit.is_credits());
+    let limits: HashSet<String> = rules.map(|rule| rule.granted_limit()).collect();
+    if limits.is_empty() {
+        return None;
+    }
+    let accounts = running.grants.list().into_iter();
+    let accounts = accounts.filter(|account| limits.contains(&account.terms.limit));
+    Some(accounts.map(|account| account.entry.key).collect())
+}
+
+/// The longest window of a rule in seconds; 0 for a limit on open requests or with credits.
 fn longest_window_seconds(rule: &Rule) -> u64 {
     match &rule.limit {
+        RuleLimit::Rate(limit) if limit.is_credits() => 0,
         RuleLimit::Rate(limit) => limit.longest_window().ceil_secs(),
         RuleLimit::Open(_) => 0,
     }

@@ -1,7 +1,8 @@
 //! Windows around changes of clocks and ends of months, one by one.
 
 use jiff::Timestamp;
-use tollgate::limit::calendar::{Period, Schedule};
+use tollgate::base::clock::Nanos;
+use tollgate::limit::calendar::{Calendar, CalendarUnit, Period, Schedule};
 
 /// Checks the beginnings of consecutive windows, from the one that contains the first instant.
 #[track_caller]
@@ -217,6 +218,26 @@ fn weeks_from_sunday_over_a_change_of_the_clock() {
         "2026-03-15T04:00:00Z",
     ];
     check(Period::Week { first_day: 7 }, "America/New_York", &starts);
+}
+
+/// What is used of credits counts whenever that is asked.
+#[test]
+fn credits_have_one_window() {
+    let ever = Calendar::new(Period::Ever, "Europe/Berlin").unwrap();
+    assert_eq!(ever, Calendar::EVER);
+    let schedule = Schedule::new(Period::Ever, "Pacific/Apia").unwrap();
+    for second in [0, 1, 1_796_040_000, u32::MAX - 1] {
+        let wall = Nanos::from_secs(second.into());
+        let windows = [schedule.window_at(second), ever.window_at(wall)];
+        for window in windows {
+            assert_eq!((window.start, window.end), (0, u32::MAX), "{second}");
+        }
+    }
+    assert_eq!(ever.window_at(Nanos(u64::MAX)).start, 0);
+    assert!(
+        !CalendarUnit::ALL.contains(&CalendarUnit::Ever),
+        "no policy can write it"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::common::child::Server;
 use crate::common::manager::Manager;
 use crate::common::redis::Redis;
-use crate::common::{Client, Message, Upstream, assert_contains, wait_until, write};
+use crate::common::{Client, Message, Upstream, assert_contains, ok, wait_until, write};
 use crate::sharing::{admitted_by_both, pair, within_a_second};
 use crate::{GATEWAY, Site, get, json_of};
 
@@ -227,6 +227,50 @@ fn used_credits_are_passed_on_to_another_process() {
     assert_eq!(site.server.ended(), Some(0));
     assert_eq!(site.admitted(ALICE), 6);
     drop(successor);
+}
+
+/// Each request reserves five credits and uses three.
+fn check_costs(gateway: &str) {
+    let upstream = Upstream::scripted(|mut served, report| {
+        while let Ok(request) = served.request() {
+            report(request);
+            served.send(ok("{\"cost\":3}"));
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let limit = "{ key: user, credits: true, count: cost json cost, reserve: 5 }";
+    let policy = format!("match: /**\nupstream: up\nlimits: {{ prepaid: {limit} }}\n");
+    let gateway = format!("{GATEWAY}{gateway}");
+    write(&folder, upstream.address, &gateway, &[("all", &policy)]);
+    let server = Server::start(folder.path(), true);
+    let site = Site {
+        server,
+        folder,
+        _upstream: upstream,
+    };
+    let mut client = site.server.connect();
+    assert_eq!(get(&mut client, ALICE).status(), 429, "{gateway}");
+    for (total, lefts) in [(10, &[7, 4][..]), (11, &[2])] {
+        fill(&site, total);
+        for expected in lefts {
+            assert_eq!(get(&mut client, ALICE).status(), 200, "{gateway}");
+            wait_until("the request is settled", || left(&site) == *expected);
+        }
+        for _ in 0..3 {
+            let refused = get(&mut client, ALICE);
+            assert_eq!(refused.status(), 429, "{gateway}");
+            assert_eq!(refused.field("retry-after"), None);
+        }
+    }
+}
+
+#[test]
+fn costs_are_reserved_and_settled() {
+    check_costs("store: { snapshots: data }\n");
+    let redis = Redis::start();
+    let url = redis.url();
+    let store = format!("store: {{ address: \"{url}\", budget: 1s }}\n");
+    check_costs(&store);
 }
 
 fn is_shared(site: &Site) -> bool {

@@ -64,6 +64,7 @@ fn begins_on(period: Period, date: Date) -> bool {
     let is_day = |first_day: u8| date.day() == (first_day as i8).min(date.days_in_month());
     match period {
         Period::Day => true,
+        Period::Ever => false,
         Period::Week { first_day } => date.weekday().to_monday_one_offset() == first_day as i8,
         Period::Month { first_day } => is_day(first_day),
         Period::Quarter {

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tollgate::base::clock::Clock;
 
 use crate::common::child::Server;
 use crate::common::manager::Manager;
@@ -174,7 +175,7 @@ fn a_shadow_counts_and_refuses_nothing() {
 fn wait_for_snapshot(site: &Site) {
     let folder = site.folder.path().join("data");
     // One is written each second, and lasts less.
-    let after = SystemTime::now() + Duration::from_secs(2);
+    let after = UNIX_EPOCH + Clock::system().wall() + Duration::from_secs(2);
     wait_until("a snapshot is written", || {
         let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
         let mut times = entries.filter_map(|entry| entry.metadata().ok()?.modified().ok());
@@ -248,6 +249,8 @@ fn check_costs(gateway: &str) {
         folder,
         _upstream: upstream,
     };
+    let has_store = gateway.contains("redis");
+    wait_until("the store is shared", || !has_store || is_shared(&site));
     let mut client = site.server.connect();
     assert_eq!(get(&mut client, ALICE).status(), 429, "{gateway}");
     for (total, lefts) in [(10, &[7, 4][..]), (11, &[2])] {

@@ -54,12 +54,6 @@ pub enum CalendarError {
     TooMany,
 }
 
-/// The one window of credits: all seconds that 32 bits hold.
-const EVER: CalendarWindow = CalendarWindow {
-    start: 0,
-    end: u32::MAX,
-};
-
 impl Calendar {
     /// The calendar whose only window never ends: from the second 0 to `u32::MAX`.
     pub const EVER: Calendar = Calendar(u16::MAX);
@@ -121,7 +115,7 @@ impl Calendar {
     #[inline]
     pub fn window_at_second(self, second: u32) -> CalendarWindow {
         if self.is_ever() {
-            return EVER;
+            return CalendarWindow::EVER;
         }
         let definition = self.definition();
         for remembered in &definition.windows {

@@ -48,6 +48,9 @@ impl Schedule {
     /// The window that contains a second of wall time. It begins with 0 if it would begin earlier, and ends with `u32::MAX`
     /// if it would end later.
     pub fn window_at(&self, second: u32) -> CalendarWindow {
+        if self.period == Period::Ever {
+            return CalendarWindow::EVER;
+        }
         let instant = i64::from(second);
         let start_of = |number| self.zone.start_of_day(self.period.first_day(number));
         let mut number = self.period.number_of(self.zone.day_at(instant));
@@ -85,6 +88,12 @@ impl Schedule {
 }
 
 impl CalendarWindow {
+    /// The window that never ends: all seconds that 32 bits hold.
+    pub(super) const EVER: CalendarWindow = CalendarWindow {
+        start: 0,
+        end: u32::MAX,
+    };
+
     /// The length of the window.
     pub fn length(self) -> Nanos {
         Nanos::from_secs(u64::from(self.end.saturating_sub(self.start)))

@@ -65,7 +65,11 @@ impl Rule {
         let windows = limit
             .windows
             .iter()
-            .map(|rate| format!("{}{unit} in {}", rate.quota(), format_window(rate)));
+            .map(|rate| match (rate.is_credits(), rate.quota()) {
+                (true, 0) => "the credits of a key".to_owned(),
+                (true, quota) => format!("its {quota} credits"),
+                (false, quota) => format!("{quota}{unit} in {}", format_window(rate)),
+            });
         format!(
             "admits until {} are used; each request in flight may pass that by its own {cost}: add `reserve`",
             windows.collect::<Vec<_>>().join(" or ")
@@ -179,7 +183,9 @@ fn format_span(span: Nanos) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{BodyDirection, Identity, LimitName, Reserve, ReserveSource, ThrottleMode};
+    use crate::limit::{
+        BodyDirection, Identity, LimitGrant, LimitName, Reserve, ReserveSource, ThrottleMode,
+    };
 
     #[track_caller]
     fn check(rates: &[&str], algorithm: Algorithm, throttle: ThrottleMode, expected: &str) {
@@ -217,6 +223,33 @@ mod tests {
         ))));
         let more = "a request that costs more than it reserves (header x-max else 9) may pass that by the rest";
         assert_eq!(rule.guarantee(), format!("{hard}; {more}"));
+    }
+
+    #[test]
+    fn credits_are_promised_without_a_time() {
+        let check = |units: u32, count: CountMode, expected: &str| {
+            let grant = LimitGrant {
+                times: 1,
+                add: units,
+            };
+            let limit = RuleLimit::from(RateLimit::of_credits(false)).granted(grant);
+            let name = LimitName::new("units").unwrap();
+            let mut rule = Rule::new(name, 0, &[Identity::Ip], RateLimit::of_credits(false));
+            rule.limit = limit.unwrap();
+            rule.count = count;
+            assert_eq!(rule.guarantee(), expected);
+        };
+        let of_keys = "never more than the credits that operators add to a key";
+        check(0, CountMode::All, of_keys);
+        check(5_000, CountMode::All, "never more than its 5000 credits");
+        let bytes = |end: &str| {
+            format!(
+                "admits until {end} are used; each request in flight may pass that by its own bytes: add `reserve`"
+            )
+        };
+        let count = CountMode::CostBytes(BodyDirection::Out);
+        check(0, count.clone(), &bytes("the credits of a key"));
+        check(5_000, count, &bytes("its 5000 credits"));
     }
 
     #[test]

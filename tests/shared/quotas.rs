@@ -1,26 +1,23 @@
-//! Quotas by the calendar, of several gateways together.
+//! Quotas by the calendar and credits, of several gateways together.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use crate::common::redis::Redis;
-use crate::common::{self, Client};
+use crate::common::{self, Client, wait_until};
 use crate::fleet::Fleet;
 use crate::memcached;
 
 const LIMITS: &str =
     "  yearly: { key: user, quota: 20/year, zone: Europe/Berlin, starts: 04-15 }\n";
 
-/// Two gateways admit exactly the quota of many requests at once, and a third none.
-#[track_caller]
-fn check(store: &str) {
-    let upstream = common::Upstream::plain();
-    let store = format!("store: {{ address: '{store}', budget: 1s }}");
-    let fleet = Fleet::start(2, upstream.address, &store, LIMITS);
-    let (admitted, addresses) = (AtomicUsize::new(0), fleet.addresses());
+/// Eight clients ask ten times each, at all gateways; how many requests are admitted.
+fn ask_at_once(addresses: &[SocketAddr]) -> usize {
+    let admitted = AtomicUsize::new(0);
     thread::scope(|scope| {
         for number in 0..8 {
-            let (address, admitted) = (addresses[number % 2], &admitted);
+            let (address, admitted) = (addresses[number % addresses.len()], &admitted);
             scope.spawn(move || {
                 for _ in 0..10 {
                     let mut client = Client::connect(address);
@@ -32,9 +29,19 @@ fn check(store: &str) {
             });
         }
     });
+    admitted.load(SeqCst)
+}
+
+/// Two gateways admit exactly the quota of many requests at once, and a third none.
+#[track_caller]
+fn check(store: &str) {
+    let upstream = common::Upstream::plain();
+    let store = format!("store: {{ address: '{store}', budget: 1s }}");
+    let fleet = Fleet::start(2, upstream.address, &store, LIMITS);
+    let admitted = ask_at_once(&fleet.addresses());
     let alone: usize = fleet.counts().iter().map(|counts| counts.alone).sum();
     assert_eq!(alone, 0, "decided without the store");
-    assert_eq!(admitted.load(SeqCst), 20);
+    assert_eq!(admitted, 20);
     let third = fleet.another();
     let said = third.ask("GET", "/v1/limits/yearly/keys/user=u", "").text();
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -53,4 +60,33 @@ fn gateways_share_a_quota_in_redis() {
 fn gateways_share_a_quota_in_memcached() {
     let memcached = memcached::Server::start();
     check(&format!("memcached://{}", memcached.address));
+}
+
+/// Three gateways use exactly the credits that were added, and the next ones that are added too.
+#[test]
+fn gateways_share_credits_in_redis() {
+    let (upstream, redis) = (common::Upstream::plain(), Redis::start());
+    let store = format!("store: {{ address: '{}', budget: 1s }}", redis.url());
+    let limits = "  prepaid: { key: user, credits: true }\n";
+    let fleet = Fleet::start(3, upstream.address, &store, limits);
+    let addresses = fleet.addresses();
+    assert_eq!(ask_at_once(&addresses), 0);
+    let mut used = 0;
+    for total in [25, 26, 70] {
+        let order =
+            format!(r#"{{ "limit": "prepaid", "key": "user=u", "add": {total}, "for": "1h" }}"#);
+        let granted = fleet.gateways[0].ask("POST", "/v1/grants", &order);
+        assert_eq!(granted.status(), 200, "{}", granted.text());
+        let added = format!("\"added\":{total},");
+        wait_until("all gateways know the account", || {
+            fleet.gateways.iter().all(|gateway| {
+                let key = gateway.ask("GET", "/v1/limits/prepaid/keys/user=u", "");
+                key.text().replace(' ', "").contains(&added)
+            })
+        });
+        used += ask_at_once(&addresses);
+        assert_eq!(used, total);
+    }
+    let alone: usize = fleet.counts().iter().map(|counts| counts.alone).sum();
+    assert_eq!(alone, 0, "decided without the store");
 }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::credit_terms::CreditTerms;
 use super::entry_terms::EntryTerms;
 use crate::limit::Fingerprint;
 use crate::store::shared::shared_entries::{ORDER_BYTES, YIELDING_MARK};
@@ -27,6 +28,8 @@ pub enum EntryKind {
     Ban,
     /// A key has more of a limit than the files say.
     Grant,
+    /// The account of a key of a limit with credits.
+    Credit,
     /// A credential of a client.
     ApiKey,
     /// A ban by a limit. It is an entry of its own, so that it never takes the place of what an operator has ordered. It
@@ -41,15 +44,18 @@ pub enum EntryGroup {
     Bans,
     /// What operators grant single keys beyond their limits.
     Grants,
+    /// Accounts of credits.
+    Credits,
     /// API keys.
     ApiKeys,
 }
 
 impl EntryKind {
     /// All kinds.
-    pub const ALL: [EntryKind; 4] = [
+    pub const ALL: [EntryKind; 5] = [
         EntryKind::Ban,
         EntryKind::Grant,
+        EntryKind::Credit,
         EntryKind::ApiKey,
         EntryKind::LimitBan,
     ];
@@ -61,6 +67,7 @@ impl EntryKind {
         match self {
             EntryKind::Ban | EntryKind::LimitBan => EntryGroup::Bans,
             EntryKind::Grant => EntryGroup::Grants,
+            EntryKind::Credit => EntryGroup::Credits,
             EntryKind::ApiKey => EntryGroup::ApiKeys,
         }
     }
@@ -70,6 +77,7 @@ impl EntryKind {
         match self {
             EntryKind::Ban | EntryKind::LimitBan => "ban",
             EntryKind::Grant => "grant",
+            EntryKind::Credit => "credit",
             EntryKind::ApiKey => "key",
         }
     }
@@ -77,13 +85,20 @@ impl EntryKind {
 
 impl EntryGroup {
     /// All groups.
-    pub const ALL: [EntryGroup; 3] = [EntryGroup::Bans, EntryGroup::Grants, EntryGroup::ApiKeys];
+    pub const ALL: [EntryGroup; 4] = [
+        EntryGroup::Bans,
+        EntryGroup::Grants,
+        EntryGroup::Credits,
+        EntryGroup::ApiKeys,
+    ];
 
     /// The most entries of the group.
     pub const fn max_entries(self) -> usize {
         match self {
             EntryGroup::Bans | EntryGroup::ApiKeys => 10_000,
             EntryGroup::Grants => 5_000,
+            // More than can be ordered: two gateways may open accounts at once, and what was paid must not be dropped.
+            EntryGroup::Credits => 12_000,
         }
     }
 }
@@ -165,6 +180,36 @@ impl OperatorEntry {
         }
     }
 
+    /// The account with the orders of both changes, of which the newer one says who and why. Its time is later than both if
+    /// the newer one lacks an order, or else stores would keep that one.
+    pub(super) fn join_account(&self, other: &OperatorEntry) -> OperatorEntry {
+        let rank = |entry: &OperatorEntry| (entry.change(), entry.by.clone(), entry.reason.clone());
+        let (newer, older) = match rank(self) >= rank(other) {
+            true => (self, other),
+            false => (other, self),
+        };
+        let mut joined = newer.clone();
+        if let (Some(EntryTerms::Credit(terms)), Some(EntryTerms::Credit(others))) =
+            (&newer.terms, &older.terms)
+        {
+            let all = terms.join(others);
+            let is_complete = all == *terms && (newer.is_newer_than(older) || terms == others);
+            if !is_complete {
+                joined.changed_at = (newer.changed_at + 1).min(MAX_TIME_MILLIS - 1);
+                joined.terms = Some(EntryTerms::Credit(all));
+            }
+        }
+        joined
+    }
+
+    /// The account's terms; `None` if the entry is of another kind.
+    pub fn credit_terms(&self) -> Option<&CreditTerms> {
+        match &self.terms {
+            Some(EntryTerms::Credit(terms)) => Some(terms),
+            _ => None,
+        }
+    }
+
     /// Whether a limit has ordered it, not an operator.
     pub fn is_automatic(&self) -> bool {
         self.kind == EntryKind::LimitBan
@@ -174,6 +219,7 @@ impl OperatorEntry {
     pub fn description(&self) -> Cow<'_, str> {
         match &self.terms {
             Some(EntryTerms::Grant(terms)) => Cow::Owned(terms.description(&self.key)),
+            Some(EntryTerms::Credit(terms)) => Cow::Owned(terms.description(&self.key)),
             Some(EntryTerms::ApiKey(terms)) => Cow::Owned(terms.description(&self.key)),
             None => Cow::Borrowed(&self.key),
         }
@@ -184,10 +230,11 @@ impl OperatorEntry {
         (self.kind, self.subject().into_owned())
     }
 
-    /// What the order is about: its key, and for a grant the limit before it.
+    /// What the order is about: its key, and the limit before it for a grant or an account.
     fn subject(&self) -> Cow<'_, str> {
         match &self.terms {
             Some(EntryTerms::Grant(terms)) => Cow::Owned(terms.subject(&self.key)),
+            Some(EntryTerms::Credit(terms)) => Cow::Owned(terms.subject(&self.key)),
             Some(EntryTerms::ApiKey(_)) | None => Cow::Borrowed(&self.key),
         }
     }
@@ -215,6 +262,10 @@ impl OperatorEntry {
             (EntryKind::Ban | EntryKind::LimitBan, None) => !self.is_about_everyone(),
             (EntryKind::Grant, Some(EntryTerms::Grant(terms))) => terms.is_possible(),
             (EntryKind::ApiKey, Some(EntryTerms::ApiKey(terms))) => terms.is_possible(&self.key),
+            (EntryKind::Credit, Some(EntryTerms::Credit(terms))) => {
+                let is_kept = self.until.min(self.keep_until) == OperatorEntry::NO_END;
+                is_kept && !self.is_revoked && terms.is_possible(MAX_TIME_MILLIS)
+            }
             _ => false,
         };
         is_of_kind && times.iter().all(|time| *time < MAX_TIME_MILLIS)
@@ -226,8 +277,12 @@ impl OperatorEntry {
         network.is_some_and(|network| network.prefix_len() == 0)
     }
 
-    /// Whether a gateway whose clock is right may have made this change by now.
+    /// Whether a gateway whose clock is right may have made this change by now. Of an account every change counts: none hides
+    /// another, and what was paid must not be lost because a clock is wrong.
     pub fn is_credible(&self, wall_millis: u64) -> bool {
+        if self.kind == EntryKind::Credit {
+            return true;
+        }
         let latest_change = wall_millis.saturating_add(MAX_AHEAD_MILLIS);
         let latest_end = latest_change.saturating_add(MAX_KEPT_MILLIS);
         let ends_in_time = self.until.max(self.keep_until) <= latest_end;

@@ -1,11 +1,13 @@
 //! [`EntryMap`]: all entries of a gateway. Of two changes of one key the newer one wins, so maps that have seen the same
-//! changes are equal, whatever the order. Only the revocation of an API key wins against newer changes too.
+//! changes are equal, whatever the order. Only the revocation of an API key wins against newer changes too, and changes of an
+//! account of credits are joined.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use super::credit_terms::{CreditOrder, CreditTerms};
 use super::entry::{EntryGroup, EntryKind, OperatorEntry, SlotKey};
 
 /// All entries, those that have ended or were taken back included. Bound: [`EntryGroup::max_entries`] of each group.
@@ -32,6 +34,8 @@ pub struct EntrySlot {
     pub hits: Arc<AtomicU64>,
     /// The time of the change that was last reported, and whether the entry held then; `None` before the first report.
     pub reported: Option<(u64, bool)>,
+    /// The orders of an account that came since its last report. At most [`CreditTerms::MAX_JOINED_ORDERS`].
+    pub unreported: Vec<CreditOrder>,
 }
 
 impl EntrySlot {
@@ -44,6 +48,20 @@ impl EntrySlot {
         }
         self.entry.supersede(&entry);
         self.entry.change() != former_change
+    }
+
+    /// Takes over all orders of an account that it lacks.
+    fn join_account(&mut self, entry: &OperatorEntry) -> bool {
+        let joined = self.entry.join_account(entry);
+        let held = self.entry.credit_terms();
+        let new_orders = joined.credit_terms().into_iter();
+        let new_orders = new_orders.flat_map(|terms| &terms.orders);
+        let is_new = |order: &&CreditOrder| held.is_none_or(|held| held.order(&order.id).is_none());
+        self.unreported.extend(new_orders.filter(is_new).cloned());
+        self.unreported.truncate(CreditTerms::MAX_JOINED_ORDERS);
+        let is_changed = joined.change() != self.entry.change();
+        self.entry = joined;
+        is_changed
     }
 
     /// How much it matters that an entry is known, where there is no room for all: 0 if it has ended, 1 if it holds, and 2 if
@@ -60,15 +78,18 @@ impl EntryMap {
     /// Most entries of all groups.
     pub const MAX_ENTRIES: usize = EntryGroup::Bans.max_entries()
         + EntryGroup::Grants.max_entries()
+        + EntryGroup::Credits.max_entries()
         + EntryGroup::ApiKeys.max_entries();
 
-    /// Takes over an entry if it is newer than the one of its key, or final. Returns whether the map has another change of the
+    /// Takes over an entry if it is newer than the one of its key, or final, or the orders of an account. Returns whether the map has another change of the
     /// key now.
     pub fn merge(&mut self, entry: OperatorEntry) -> bool {
         match self.slots.entry(entry.slot_key()) {
             MapEntry::Vacant(vacant) => {
+                let orders = entry.credit_terms().map(|terms| terms.orders.clone());
                 vacant.insert(EntrySlot {
                     entry,
+                    unreported: orders.unwrap_or_default(),
                     hits: Arc::default(),
                     reported: None,
                 });
@@ -76,6 +97,9 @@ impl EntryMap {
             }
             MapEntry::Occupied(mut occupied) => {
                 let slot = occupied.get_mut();
+                if entry.kind == EntryKind::Credit {
+                    return slot.join_account(&entry);
+                }
                 if entry.is_final() != slot.entry.is_final() {
                     return slot.merge_final(entry);
                 }
@@ -124,8 +148,8 @@ impl EntryMap {
     }
 
     /// Drops entries that need not be kept any more, if `may_forget`. Of those of a group beyond its bound those go first
-    /// that have ended, then those of limits, then those that end first. Revoked API keys go last. All gateways choose the
-    /// same ones.
+    /// that have ended, then those of limits, then those that end first, and the smallest accounts. Revoked API keys go last.
+    /// All gateways choose the same ones.
     pub fn prune(&mut self, wall_millis: u64, may_forget: bool) -> DroppedEntries {
         if may_forget {
             self.slots
@@ -155,8 +179,9 @@ impl EntryMap {
         let of_group = slots.filter(|(_, slot)| slot.entry.kind.group() == group);
         let ranked = of_group.map(|(key, slot)| {
             let importance = slot.importance(wall_millis);
-            let end = match importance {
-                2 => slot.entry.keep_until,
+            let end = match (importance, slot.entry.credit_terms()) {
+                (_, Some(terms)) => u64::from(terms.added()),
+                (2, _) => slot.entry.keep_until,
                 _ => slot.entry.until,
             };
             ((importance, !slot.entry.is_automatic(), end), key)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::api_key_id::find_id;
+use super::credit_terms::CreditTerms;
 use crate::identity::api_keys::{Sha256Hash, WrittenKey};
 use crate::identity::user_name::{self, MAX_USER_NAME_BYTES};
 use crate::limit::Rate;
@@ -17,6 +18,8 @@ pub enum EntryTerms {
     Grant(GrantTerms),
     /// Those of an API key.
     ApiKey(ApiKeyTerms),
+    /// Those of an account of credits.
+    Credit(CreditTerms),
 }
 
 /// Whose an API key is. The entry's key is the id of the API key.
@@ -54,6 +57,7 @@ impl EntryTerms {
         match self {
             EntryTerms::Grant(terms) => terms.limit.len() <= GrantTerms::MAX_LIMIT_BYTES,
             EntryTerms::ApiKey(terms) => terms.is_bounded(),
+            EntryTerms::Credit(terms) => terms.is_bounded(),
         }
     }
 }

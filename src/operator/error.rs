@@ -6,6 +6,7 @@ use crate::identity::key_text::KeyError;
 use crate::identity::runtime_keys::KEY_PREFIX;
 use crate::identity::user_name::MAX_USER_NAME_BYTES;
 use crate::identity::{Settings, custom};
+use crate::limit::Rate;
 
 /// Most bytes of a text of an operator that a message quotes.
 const MAX_QUOTED_BYTES: usize = 64;
@@ -70,6 +71,28 @@ pub enum GrantOrderError {
         "the grant of `{0}` was changed by a gateway whose clock is far ahead, so this order would not count; set the clocks right"
     )]
     Superseded(String),
+    /// There are as many accounts as the gateway keeps.
+    #[error("there are {0} accounts of credits already, which is the most")]
+    AccountsFull(usize),
+    /// The id of an order is none.
+    #[error(
+        "the id of an order is 1 to 64 letters, digits, or characters of `._:-`; write for instance `inv-2026-11`"
+    )]
+    OrderId,
+    /// The account has an order of this id with other units.
+    #[error("the order `{0}` is there already, of {1} credits; give each order an id of its own")]
+    OtherOrder(String, i64),
+    /// The account has had as many orders within a week as it keeps.
+    #[error(
+        "the account has had {0} orders within 7 days, which is the most; add more credits with each order"
+    )]
+    TooManyOrders(usize),
+    /// The account would have more credits than can be counted.
+    #[error(
+        "the account has had {0} credits, and none may have more than {most} in all; count coarser units, by `cost`",
+        most = Rate::MAX_QUOTA
+    )]
+    TooManyCredits(u32),
     /// The key has no grant.
     #[error("`{key}` has no grant of `{limit}`; `tollgate grants` lists all grants")]
     NotGranted {

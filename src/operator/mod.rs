@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `entry` | one entry, its bounds and its text |
 //! | `entry_terms` | what only entries of one kind have |
+//! | `credit_terms` | the orders of an account of credits |
 //! | `entry_map` | all entries; the newest change of a key wins |
 //! | `entry_file` | the file that keeps entries over restarts |
 //! | `entry_registry` | all entries of the gateway, its file, and what it shares with others |
@@ -20,12 +21,14 @@
 //! | `tokens` | who the operators are, and what each may do |
 //! | `error` | why an order is refused |
 //!
-//! Bounds: [`EntryGroup::max_entries`] of each group of kinds, each entry of at most 2 KiB.
+//! Bounds: [`EntryGroup::max_entries`] of each group of kinds, each entry of at most 2 KiB, an
+//! account of credits of at most 64 KiB.
 
 mod api_key_id;
 mod api_key_registry;
 mod ban_index;
 mod ban_registry;
+mod credit_terms;
 mod entry;
 mod entry_file;
 mod entry_map;
@@ -43,6 +46,7 @@ pub use api_key_id::{find_named_id, is_id};
 pub use api_key_registry::{AddedApiKey, ApiKeyRegistry, ListedApiKey};
 pub use ban_index::{ActiveBan, BanIndex};
 pub use ban_registry::{BanRegistry, ListedBan, NewBan};
+pub use credit_terms::{CreditOrder, CreditTerms, EarlierOrders};
 pub use entry::{EntryGroup, EntryKind, OperatorEntry};
 pub use entry_file::EntryFile;
 pub use entry_map::EntryMap;

@@ -8,9 +8,9 @@ pub const ORDER_BYTES: usize = 30;
 /// Names that begin with this are of entries that give way to others where there is no room.
 pub const YIELDING_MARK: char = '~';
 /// The most entries in a store before it takes no new ones that give way: some more than gateways keep, of all kinds.
-pub const MAX_YIELDING: usize = 27_000;
+pub const MAX_YIELDING: usize = 40_000;
 /// The most entries in a store before it takes no new ones at all.
-pub const MAX_ENTRIES: usize = 54_000;
+pub const MAX_ENTRIES: usize = 80_000;
 
 /// An entry as a store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,13 +16,13 @@ use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, MetricsFormat};
 use crate::operator::{
     AddedApiKey, ApiKeyError, BanError, GrantOrderError, GrantTerms, ListedApiKey, ListedBan,
-    ListedGrant, NewApiKey, NewBan, NewGrant,
+    ListedGrant, NewApiKey, NewBan, NewCredits, NewGrant,
 };
 use crate::policy::{Diagnostic, GrantMistake};
 use crate::record::Record;
 use crate::record::insight::AuditEntry;
 use crate::record::push;
-use crate::serve::admin::{Control, GrantOrder, ReloadOutcome};
+use crate::serve::admin::{Control, GrantOrder, Granted, ReloadOutcome};
 use crate::serve::worker::generation::RunningConfig;
 
 impl Control for Gateway {
@@ -63,7 +63,7 @@ impl Control for Gateway {
         Ok(lifted)
     }
 
-    fn grant(&self, order: GrantOrder) -> Result<ListedGrant, GrantMistake> {
+    fn grant(&self, order: GrantOrder) -> Result<Granted, GrantMistake> {
         let running = self.running();
         let identifier = running.build_identifier_of_files();
         let GrantOrder {
@@ -71,10 +71,36 @@ impl Control for Gateway {
             key,
             grant,
             duration,
+            order: order_id,
             reason,
             by,
         } = order;
         let subject = running.loaded.grant_subject(&limit, &key, &identifier)?;
+        if subject.has_credits {
+            if grant.times > 1 || duration.is_some() {
+                return Err(GrantMistake::OfCredits(subject.limit));
+            }
+            running
+                .loaded
+                .check_account(&subject, grant.add, &identifier)?;
+            let (account, order) = running.grants.add_credits(NewCredits {
+                limit: subject.limit,
+                key: subject.key,
+                fingerprint: subject.fingerprint,
+                add: grant.add,
+                order: order_id,
+                reason,
+                by,
+            })?;
+            return Ok(Granted {
+                grant: self.publish_grant(account),
+                order: Some(order),
+            });
+        }
+        if order_id.is_some() {
+            return Err(GrantMistake::OrderOfGrant(subject.limit));
+        }
+        let duration = duration.ok_or(GrantMistake::NoEnd)?;
         let others = running.grants.list();
         let loaded = &running.loaded;
         loaded.check_grant(&subject, grant, others, &identifier)?;
@@ -91,11 +117,10 @@ impl Control for Gateway {
             reason,
             by,
         })?;
-        self.publish_grants();
-        // Whether it holds beside all other grants is known now.
-        let mut listed = running.grants.list().into_iter();
-        let current = listed.find(|other| other.entry.slot_key() == granted.entry.slot_key());
-        Ok(current.unwrap_or(granted))
+        Ok(Granted {
+            grant: self.publish_grant(granted),
+            order: None,
+        })
     }
 
     fn revoke_grant(&self, limit: &str, key: &str, by: &str) -> Result<ListedGrant, GrantMistake> {
@@ -109,6 +134,17 @@ impl Control for Gateway {
         }
         self.publish_grants();
         Ok(revoked?)
+    }
+
+    fn take_credits_back(
+        &self,
+        account: &ListedGrant,
+        left: u32,
+        by: &str,
+    ) -> Result<ListedGrant, GrantMistake> {
+        let taken_back = self.running().grants.take_credits_back(account, left, by);
+        self.publish_grants();
+        Ok(taken_back?)
     }
 
     fn add_api_key(&self, new_key: NewApiKey) -> Result<AddedApiKey, ApiKeyError> {
@@ -191,6 +227,13 @@ impl Gateway {
         if let Some(updater) = self.order_updater() {
             updater.update_with_grants();
         }
+    }
+
+    /// Publishes a grant or an account, and returns it as it is listed then.
+    fn publish_grant(&self, granted: ListedGrant) -> ListedGrant {
+        self.publish_grants();
+        // Whether it holds beside all other grants is known now.
+        self.running().grants.relist(&granted).unwrap_or(granted)
     }
 
     /// A copy, so that no order waits for the publication of another one.

@@ -14,10 +14,12 @@ use super::config_publisher::{Acknowledgement, ConfigPublisher};
 use super::events::new_event;
 use super::metrics_recorder::EventQueue;
 use crate::base::clock::{Clock, Nanos};
-use crate::operator::{ChangeKind, EntryChange, EntryKind};
+use crate::operator::{ChangeKind, CreditOrder, EntryChange, EntryKind, OperatorEntry};
 
 /// The pause between two looks for changes. What is ordered here is published at once.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
+/// The shortest pause between two publications of grants. Orders that come meanwhile share the next one.
+const PUBLICATION_PAUSE: Nanos = Nanos::from_millis(20);
 /// The pause after a failed publication of grants, which costs as much as one that succeeds.
 const RETRY_PAUSE: Nanos = Nanos::from_secs(5);
 /// The most changes at a time that are reported one by one. A flood of offenders would displace all else from the record.
@@ -41,6 +43,9 @@ pub struct OrderUpdater {
     pub clock: Clock,
     /// Held during an update: when one returns, everything that was ordered before it is published.
     pub update_lock: Arc<Mutex<()>>,
+    /// When grants were published last. Held while they are, until all workers have them: whoever waits for it finds what
+    /// it has ordered published, or publishes it together with all else that was ordered.
+    pub published_at: Arc<Mutex<Nanos>>,
     /// When the last publication of grants has failed; `None` if it has not.
     pub failed_at: Arc<Mutex<Option<Nanos>>>,
 }
@@ -59,7 +64,7 @@ const REPORTED_KINDS: [ReportedKind; 3] = [
         events: ["banned", "ban_lifted", "ban_ended"],
     },
     ReportedKind {
-        kinds: &[EntryKind::Grant],
+        kinds: &[EntryKind::Grant, EntryKind::Credit],
         events: ["granted", "grant_revoked", "grant_ended"],
     },
     ReportedKind {
@@ -80,20 +85,32 @@ impl OrderUpdater {
         if is_paused {
             return;
         }
+        let Some(mut published_at) = self.published_at.try_lock() else {
+            return;
+        };
         let acknowledgements = match self.publisher.lock.try_lock() {
             Some(_publisher_guard) => self.publish_grants(),
             None => return,
         };
+        *published_at = self.clock.now();
         wait_for(acknowledgements);
     }
 
-    /// The same, but waits until grants are published too.
+    /// The same, but waits until grants are published too. Many orders at once share a publication.
     pub fn update_with_grants(&self) {
         self.publish();
+        let mut published_at = self.published_at.lock();
+        let running = self.publisher.running();
+        if !running.grants.needs_publication(running.keyer().seed()) {
+            return;
+        }
+        let since = self.clock.now().since(*published_at);
+        thread::sleep(PUBLICATION_PAUSE.since(since).into());
         let acknowledgements = {
             let _publisher_guard = self.publisher.lock.lock();
             self.publish_grants()
         };
+        *published_at = self.clock.now();
         wait_for(acknowledgements);
     }
 
@@ -150,16 +167,19 @@ impl OrderUpdater {
                 continue;
             }
             tracing::info!(event, count, "further changes at the same time");
-            if let Some(events) = &self.events {
-                let detail = format!("{count} more keys at the same time");
-                events.add(new_event(&self.clock, event, &detail, Vec::new()));
-            }
+            self.add_event(event, &format!("{count} more keys at the same time"));
         }
     }
 
-    fn report(&self, reported: &ReportedKind, EntryChange { kind, entry }: &EntryChange) {
-        let (subject, by, reason) = (entry.description(), &*entry.by, &*entry.reason);
+    fn report(&self, reported: &ReportedKind, change: &EntryChange) {
+        let EntryChange { kind, entry, order } = change;
         let [ordered, revoked, ended] = reported.events;
+        if let Some(order) = order {
+            let event = if order.units < 0 { revoked } else { ordered };
+            self.report_credits(event, entry, order);
+            return;
+        }
+        let (subject, by, reason) = (entry.description(), &*entry.by, &*entry.reason);
         let (event, detail) = match kind {
             ChangeKind::Ordered => {
                 let until = entry.end().map(|end| end.div_ceil(1_000));
@@ -184,13 +204,39 @@ impl OrderUpdater {
                 (ended, subject.into_owned())
             }
         };
+        self.add_event(event, &detail);
+    }
+
+    /// Reports an order about an account. Who has ordered it and why is known of the last one.
+    fn report_credits(&self, event: &'static str, account: &OperatorEntry, order: &CreditOrder) {
+        let Some(terms) = account.credit_terms() else {
+            return;
+        };
+        let (key, limit, units) = (&account.key, &terms.limit, order.units.unsigned_abs());
+        let is_last = terms.orders.last() == Some(order);
+        let (by, reason) = match is_last {
+            true => (&*account.by, &*account.reason),
+            false => ("", ""),
+        };
+        let id = &*order.id;
+        tracing::info!(%key, limit, units, order = id, by, reason, "credits {}", words(event));
+        let mut detail = format!("{key} of {limit}: {units} credits, order {id}");
+        for (words, text) in [(", by ", by), (": ", reason)] {
+            if !text.is_empty() {
+                detail += &format!("{words}{text}");
+            }
+        }
+        self.add_event(event, &detail);
+    }
+
+    fn add_event(&self, event: &'static str, detail: &str) {
         if let Some(events) = &self.events {
-            events.add(new_event(&self.clock, event, &detail, Vec::new()));
+            events.add(new_event(&self.clock, event, detail, Vec::new()));
         }
     }
 }
 
-/// Waits until workers run a configuration. No lock is held meanwhile, because a worker may be busy.
+/// Waits until workers run a configuration. The publisher's lock is free meanwhile, because a worker may be busy.
 fn wait_for(acknowledgements: Vec<Acknowledgement>) {
     for acknowledgement in acknowledgements {
         let _ = acknowledgement.blocking_recv();

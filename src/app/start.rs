@@ -146,6 +146,7 @@ impl Gateway {
             events: recorder.as_ref().map(MetricsRecorder::event_queue),
             clock: clock.clone(),
             update_lock: Arc::default(),
+            published_at: Arc::default(),
             failed_at: Arc::default(),
         };
         let order_keeper = OrderKeeper::start(order_updater).map_err(Error::Thread)?;

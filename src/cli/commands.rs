@@ -45,11 +45,11 @@ enum Command {
     Key(key::Arguments),
     /// List the bans, or print the banned networks for nftables or ipset.
     Bans(bans::Arguments),
-    /// Grant a key more of a limit, for a time.
+    /// Grant a key more of a limit for a time, or add credits to its account.
     Grant(grant::Arguments),
-    /// List the grants.
+    /// List the grants and the accounts of credits.
     Grants(grants::Arguments),
-    /// Take a grant back before its end.
+    /// Take back a grant before its end, or the credits that are left.
     Revoke(revoke::Arguments),
     /// List what operators have ordered at the admin listener, and what was refused.
     Audit(audit::Arguments),

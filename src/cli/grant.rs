@@ -1,4 +1,5 @@
-//! The command `tollgate grant`: gives a key more of a limit for a time, through the admin listener of a running gateway.
+//! The command `tollgate grant`: gives a key more of a limit for a time, or adds credits to its account, through the admin
+//! listener of a running gateway.
 
 use std::process::ExitCode;
 
@@ -16,9 +17,12 @@ pub struct Arguments {
     key: String,
     #[command(flatten)]
     more: More,
-    /// How long, such as 90s, 10m, 1h or 7d.
+    /// How long, such as 90s, 10m, 1h or 7d. Credits have no end, every other grant needs one.
     #[arg(long = "for", value_name = "DURATION")]
-    duration: String,
+    duration: Option<String>,
+    /// Id of an order of credits, such as inv-2026-11. The same order is never added twice.
+    #[arg(long, value_name = "ID")]
+    order: Option<String>,
     /// Why, for those who list the grants later.
     #[arg(long, default_value = "")]
     reason: String,
@@ -33,7 +37,7 @@ struct More {
     /// How many times the number that holds, such as 10. A whole number from 2.
     #[arg(long, allow_hyphen_values = true, value_name = "NUMBER")]
     times: Option<String>,
-    /// How much is added to the number that holds, such as 5000.
+    /// How much is added to the number that holds, or how many credits to the account, such as 5000.
     #[arg(long, allow_hyphen_values = true, value_name = "NUMBER")]
     add: Option<String>,
 }
@@ -42,9 +46,13 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let mut order = json!({
         "limit": arguments.limit,
         "key": arguments.key,
-        "for": arguments.duration,
         "reason": arguments.reason,
     });
+    for (name, text) in [("for", &arguments.duration), ("order", &arguments.order)] {
+        if let Some(text) = text {
+            order[name] = json!(text);
+        }
+    }
     for (name, text) in [
         ("times", &arguments.more.times),
         ("add", &arguments.more.add),
@@ -70,11 +78,23 @@ pub fn print_change(grant: &Value, change: &str, as_json: bool) -> ExitCode {
     let (key, limit) = (text_of("key"), text_of("limit"));
     warn_unless_kept(grant, HASHED_KEY_NEEDS);
     if change == "revoked" {
+        if let Some(taken) = grant["revoked"].as_u64() {
+            let text = format!("{taken} credits of {key} for {limit} are taken back");
+            return output::exit_code(output::print_line(text), ExitCode::SUCCESS);
+        }
         let text = format!("the grant of {key} for {limit} is taken back");
         return output::exit_code(output::print_line(text), ExitCode::SUCCESS);
     }
     if grant["holds"] == false {
         output::print_stderr(format!("it does not hold now: {}", text_of("why")));
+    }
+    if grant["credits"].is_object() {
+        let text = format!(
+            "{key} {} of {limit}: {}",
+            order_text(grant),
+            amount_text(grant)
+        );
+        return output::exit_code(output::print_line(text), ExitCode::SUCCESS);
     }
     let seconds = grant["left"].as_f64().unwrap_or_default();
     let text = format!(
@@ -85,8 +105,25 @@ pub fn print_change(grant: &Value, change: &str, as_json: bool) -> ExitCode {
     output::exit_code(output::print_line(text), ExitCode::SUCCESS)
 }
 
-/// How much more a grant gives, and the numbers that hold with it: `10 times (100/m)`.
+/// What an order of credits has done: `has 500 credits more`.
+fn order_text(account: &Value) -> String {
+    let order = &account["order"];
+    let id = replace_control_chars(order["id"].as_str().unwrap_or_default());
+    match order["repeated"] == true {
+        true => format!("has the order {id} already"),
+        false => format!("has {} credits more", order["add"]),
+    }
+}
+
+/// How much more a grant gives, and the numbers that hold with it: `10 times (100/m)`. Of an account its credits.
 pub fn amount_text(grant: &Value) -> String {
+    let credits = &grant["credits"];
+    if let Some(added) = credits["added"].as_u64() {
+        return match credits["left"].as_u64() {
+            Some(left) => format!("{left} of {added} credits left"),
+            None => format!("{added} credits in all"),
+        };
+    }
     let amount = match (grant["times"].as_u64(), grant["add"].as_u64()) {
         (Some(times), _) => format!("{times} times"),
         (_, Some(add)) => format!("{add} more"),
@@ -112,5 +149,9 @@ mod tests {
             "10 times (20/s, 100/m)",
         );
         check(json!({ "add": 5 }), "5 more");
+        let credits = json!({ "credits": { "added": 500 }, "number": ["credits"] });
+        check(credits, "500 credits in all");
+        let credits = json!({ "credits": { "added": 500, "used": 20, "left": 480 } });
+        check(credits, "480 of 500 credits left");
     }
 }

@@ -1,4 +1,4 @@
-//! The command `tollgate grants`: lists the grants of a running gateway.
+//! The command `tollgate grants`: lists the grants and the accounts of credits of a running gateway.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ fn render(grants: &[Value]) -> String {
             text_of(grant, "limit"),
             text_of(grant, "key"),
             amount_text(grant),
-            format_seconds(grant["left"].as_f64().unwrap_or_default()),
+            left_text(grant),
             text_of(grant, "by"),
             text_of(grant, "reason"),
         ]
@@ -59,6 +59,12 @@ fn render(grants: &[Value]) -> String {
         }
     }
     text
+}
+
+/// How long a grant still holds. Accounts of credits have no end.
+fn left_text(grant: &Value) -> String {
+    let seconds = grant["left"].as_f64();
+    seconds.map_or_else(|| "no end".to_owned(), format_seconds)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The command `tollgate revoke`: takes a grant back, through the admin listener of a running gateway.
+//! The command `tollgate revoke`: takes a grant or what is left of an account back, through the admin listener of a running
+//! gateway.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! [`CreditTerms`]: the orders of an account of credits, as a part of an entry's text. Its names must not change. Changes of
-//! an account by several gateways are joined, so that no order is lost, whichever gateway took it.
+//! [`CreditTerms`]: the orders of an account of credits, as a part of an entry's text. Its names must not change. Changes
+//! of an account by several gateways are joined, so that no order is lost, whichever gateway took it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hasher;
@@ -7,7 +7,6 @@ use std::hash::Hasher;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
-use super::entry_terms::GrantTerms;
 use super::error::GrantOrderError;
 use crate::limit::Rate;
 
@@ -90,8 +89,8 @@ impl CreditTerms {
         self.orders.iter().find(|order| order.id == id)
     }
 
-    /// Adds an order that is made now, and forgets the ids of old ones. Returns whether it is new: an order that the account
-    /// has already is not added again.
+    /// Adds an order that is made now, and forgets the ids of old ones. Returns whether it is new: an order that the
+    /// account has already is not added again.
     ///
     /// # Errors
     ///
@@ -116,7 +115,8 @@ impl CreditTerms {
             let is_old = |order: &CreditOrder| order.at < oldest_kept;
             self.fold(self.orders.partition_point(is_old));
         }
-        if self.orders.len() >= CreditTerms::MAX_ORDERS {
+        // What is taken back needs an order before it, so it needs no bound.
+        if self.orders.len() >= CreditTerms::MAX_ORDERS && units > 0 {
             return Err(GrantOrderError::TooManyOrders(CreditTerms::MAX_ORDERS));
         }
         // An order whose time is covered would count as one of the earlier ones.
@@ -134,7 +134,9 @@ impl CreditTerms {
             let held = by_id.entry(&order.id).or_insert(order);
             *held = (*held).max(order);
         }
-        let orders = by_id.into_values().filter(|order| order.at > earlier.through);
+        let orders = by_id
+            .into_values()
+            .filter(|order| order.at > earlier.through);
         let mut orders: Vec<CreditOrder> = orders.cloned().collect();
         orders.sort_unstable();
         let mut joined = CreditTerms {
@@ -147,8 +149,8 @@ impl CreditTerms {
         joined
     }
 
-    /// The id of the order that takes back what is left of this account: the same at all gateways, or else two of them could
-    /// take the same credits back.
+    /// The id of the order that takes back what is left of this account: the same at all gateways, or else two of them
+    /// could take the same credits back.
     pub fn revocation_id(&self) -> String {
         let mut hasher = SipHasher13::new();
         hasher.write_u64(self.earlier.through);
@@ -179,7 +181,7 @@ impl CreditTerms {
         units.fold(self.earlier.units, i64::saturating_add)
     }
 
-    /// What an account of this key is about: see [`GrantTerms::subject`].
+    /// What an account of this key is about. Names of limits have no blanks.
     pub(super) fn subject(&self, key: &str) -> String {
         format!("{} {key}", self.limit)
     }
@@ -189,11 +191,10 @@ impl CreditTerms {
         format!("{key} of {}: {} credits in all", self.limit, self.added())
     }
 
-    /// Whether no part is too long.
+    /// Whether no part is too long. The limit has the bound of grants.
     pub(super) fn is_bounded(&self) -> bool {
         let mut orders = self.orders.iter();
-        self.limit.len() <= GrantTerms::MAX_LIMIT_BYTES
-            && self.orders.len() <= CreditTerms::MAX_JOINED_ORDERS
+        self.orders.len() <= CreditTerms::MAX_JOINED_ORDERS
             && orders.all(|order| order.id.len() <= CreditOrder::MAX_ID_BYTES)
     }
 
@@ -343,7 +344,10 @@ mod tests {
         let most = i64::from(Rate::MAX_QUOTA);
         assert_eq!(terms.add("all".into(), most, START), Ok(true));
         let refused = terms.add("more".into(), 1, START);
-        assert_eq!(refused, Err(GrantOrderError::TooManyCredits(Rate::MAX_QUOTA)));
+        assert_eq!(
+            refused,
+            Err(GrantOrderError::TooManyCredits(Rate::MAX_QUOTA))
+        );
         assert_eq!(terms.add("back".into(), -most, START), Ok(true));
         assert_eq!(terms.added(), 0);
         // Two gateways at once may pass the bound.

@@ -38,7 +38,7 @@ pub enum EntryKind {
 }
 
 /// Kinds of entries that share one bound, so that many entries of other kinds displace none of these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EntryGroup {
     /// Bans, by operators and by limits.
     Bans,
@@ -277,8 +277,8 @@ impl OperatorEntry {
         network.is_some_and(|network| network.prefix_len() == 0)
     }
 
-    /// Whether a gateway whose clock is right may have made this change by now. Of an account every change counts: none hides
-    /// another, and what was paid must not be lost because a clock is wrong.
+    /// Whether a gateway whose clock is right may have made this change by now. Of an account every change counts: none
+    /// hides another, and what was paid must not be lost because a clock is wrong.
     pub fn is_credible(&self, wall_millis: u64) -> bool {
         if self.kind == EntryKind::Credit {
             return true;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use siphasher::sip::SipHasher13;
 
-use super::entry::OperatorEntry;
+use super::entry::{OperatorEntry, SlotKey};
 use super::entry_map::EntryMap;
 
 /// The first line of the file, with the version of its format.
@@ -89,16 +89,21 @@ impl EntryFile {
         Ok(Some(content))
     }
 
-    /// Writes all entries to the disk, and takes over those that another process has written meanwhile.
+    /// Writes all entries to the disk, and takes over those that another process has written meanwhile. Returns what has
+    /// changed by them.
     ///
     /// # Errors
     ///
     /// The file cannot be read or written; the former one stays.
-    pub fn save(&mut self, entries: &mut EntryMap) -> io::Result<()> {
+    pub fn save(&mut self, entries: &mut EntryMap) -> io::Result<Vec<SlotKey>> {
         let lock = self.lock()?;
+        let mut changed = Vec::new();
         if let Some(content) = self.read_if_changed()? {
             for entry in content.entries {
-                entries.merge(entry);
+                let slot_key = entry.slot_key();
+                if entries.merge(entry) {
+                    changed.push(slot_key);
+                }
             }
         }
         let mut text = format!("{HEAD}\n");
@@ -122,7 +127,7 @@ impl EntryFile {
         }
         self.seen = FileStamp::of(&self.path)?;
         drop(lock);
-        Ok(())
+        Ok(changed)
     }
 
     /// Locks the file against other processes until the returned file is dropped.

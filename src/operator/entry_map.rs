@@ -1,6 +1,6 @@
 //! [`EntryMap`]: all entries of a gateway. Of two changes of one key the newer one wins, so maps that have seen the same
-//! changes are equal, whatever the order. Only the revocation of an API key wins against newer changes too, and changes of an
-//! account of credits are joined.
+//! changes are equal, whatever the order. Only the revocation of an API key wins against newer changes too, and changes of
+//! an account of credits are joined.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
@@ -81,8 +81,8 @@ impl EntryMap {
         + EntryGroup::Credits.max_entries()
         + EntryGroup::ApiKeys.max_entries();
 
-    /// Takes over an entry if it is newer than the one of its key, or final, or the orders of an account. Returns whether the map has another change of the
-    /// key now.
+    /// Takes over an entry if it is newer than the one of its key, or final, or the orders of an account. Returns whether
+    /// the map has another change of the key now.
     pub fn merge(&mut self, entry: OperatorEntry) -> bool {
         match self.slots.entry(entry.slot_key()) {
             MapEntry::Vacant(vacant) => {
@@ -148,8 +148,8 @@ impl EntryMap {
     }
 
     /// Drops entries that need not be kept any more, if `may_forget`. Of those of a group beyond its bound those go first
-    /// that have ended, then those of limits, then those that end first, and the smallest accounts. Revoked API keys go last.
-    /// All gateways choose the same ones.
+    /// that have ended, then those of limits, then those that end first. Of accounts the smallest go first, and revoked API
+    /// keys go last. All gateways choose the same ones.
     pub fn prune(&mut self, wall_millis: u64, may_forget: bool) -> DroppedEntries {
         if may_forget {
             self.slots

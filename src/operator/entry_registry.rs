@@ -43,16 +43,16 @@ pub struct EntryRegistry {
 pub struct RefreshedEntries {
     /// The changes of single orders.
     pub changes: Vec<EntryChange>,
-    /// The groups of which entries were dropped for lack of room.
-    pub dropped_groups: Vec<EntryGroup>,
+    /// The groups of which other entries have changed, without a change that is reported.
+    pub changed_groups: BTreeSet<EntryGroup>,
 }
 
 impl RefreshedEntries {
     /// Whether an order of one of these kinds may have changed.
     pub(super) fn concerns(&self, kinds: &[EntryKind]) -> bool {
-        let has_dropped = |kind: &EntryKind| self.dropped_groups.contains(&kind.group());
+        let has_changed = |kind: &EntryKind| self.changed_groups.contains(&kind.group());
         let mut changes = self.changes.iter();
-        kinds.iter().any(has_dropped) || changes.any(|change| kinds.contains(&change.entry.kind))
+        kinds.iter().any(has_changed) || changes.any(|change| kinds.contains(&change.entry.kind))
     }
 }
 
@@ -114,7 +114,7 @@ impl EntryRegistry {
         }
         RefreshedEntries {
             changes,
-            dropped_groups: std::mem::take(&mut state.dropped_groups),
+            changed_groups: std::mem::take(&mut state.changed_groups),
         }
     }
 

@@ -57,7 +57,9 @@ impl EntryTerms {
         match self {
             EntryTerms::Grant(terms) => terms.limit.len() <= GrantTerms::MAX_LIMIT_BYTES,
             EntryTerms::ApiKey(terms) => terms.is_bounded(),
-            EntryTerms::Credit(terms) => terms.is_bounded(),
+            EntryTerms::Credit(terms) => {
+                terms.limit.len() <= GrantTerms::MAX_LIMIT_BYTES && terms.is_bounded()
+            }
         }
     }
 }

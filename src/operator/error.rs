@@ -82,6 +82,9 @@ pub enum GrantOrderError {
     /// The account has an order of this id with other units.
     #[error("the order `{0}` is there already, of {1} credits; give each order an id of its own")]
     OtherOrder(String, i64),
+    /// The account has got another order while what is left of it was read.
+    #[error("the account has got other orders at the same time; try again")]
+    ChangedMeanwhile,
     /// The account has had as many orders within a week as it keeps.
     #[error(
         "the account has had {0} orders within 7 days, which is the most; add more credits with each order"

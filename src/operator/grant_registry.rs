@@ -1,5 +1,5 @@
-//! [`GrantRegistry`]: the grants among the entries of a gateway. It keeps what was ordered; which limits have the keys, and
-//! what holds for them, follows from the policies elsewhere.
+//! [`GrantRegistry`]: the grants and the accounts of credits among the entries of a gateway. It keeps what was ordered;
+//! which limits have the keys, and what holds for them, follows from the policies elsewhere.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::entry::{EntryGroup, EntryKind, OperatorEntry};
+use super::entry::{EntryGroup, EntryKind, OperatorEntry, SlotKey};
 use super::entry_registry::{EntryRegistry, RefreshedEntries};
 use super::entry_terms::{EntryTerms, GrantTerms};
 use super::error::GrantOrderError;
@@ -19,12 +19,15 @@ const MIN_DURATION: Duration = Duration::from_secs(1);
 /// The longest grant: ten years.
 const MAX_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
 
-/// The grants of a gateway.
+/// The kinds of entries that give keys more of a limit.
+const KINDS: [EntryKind; 2] = [EntryKind::Grant, EntryKind::Credit];
+
+/// The grants of a gateway, and its accounts of credits.
 #[derive(Debug)]
 pub struct GrantRegistry {
-    entries: Arc<EntryRegistry>,
-    /// Why grants do not hold now, by their limits and keys.
-    obstacles: Mutex<HashMap<(String, String), String>>,
+    pub(super) entries: Arc<EntryRegistry>,
+    /// Why grants do not hold now.
+    obstacles: Mutex<HashMap<SlotKey, String>>,
     /// The seed of the keyer by which the published grants were hashed; `None` if they must be published anew.
     published_seed: Mutex<Option<u64>>,
 }
@@ -46,17 +49,24 @@ pub struct NewGrant {
     pub by: String,
 }
 
-/// A grant as it is listed.
+/// A grant or an account as it is listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedGrant {
     /// The entry.
     pub entry: OperatorEntry,
-    /// Its terms.
+    /// Its terms. An account adds all credits that it has had.
     pub terms: GrantTerms,
     /// Whether the grant is on the disk.
     pub is_kept: bool,
     /// Why it does not hold now, such as a limit that no policy has any more; `None` if it holds.
     pub obstacle: Option<String>,
+}
+
+impl ListedGrant {
+    /// Whether it is an account of credits.
+    pub fn is_account(&self) -> bool {
+        self.entry.kind == EntryKind::Credit
+    }
 }
 
 impl GrantRegistry {
@@ -86,16 +96,7 @@ impl GrantRegistry {
             reason,
             by,
         } = new_grant;
-        for (name, text, most) in [
-            ("limit", &terms.limit, GrantTerms::MAX_LIMIT_BYTES),
-            ("key", &key, OperatorEntry::MAX_KEY_BYTES),
-            ("reason", &reason, OperatorEntry::MAX_REASON_BYTES),
-            ("by", &by, OperatorEntry::MAX_BY_BYTES),
-        ] {
-            if text.len() > most {
-                return Err(GrantOrderError::TooLong(name, most));
-            }
-        }
+        check_lengths(&terms.limit, &key, &reason, &by)?;
         if !(MIN_DURATION..=MAX_DURATION).contains(&duration) {
             return Err(GrantOrderError::Duration);
         }
@@ -133,7 +134,7 @@ impl GrantRegistry {
             return Err(GrantOrderError::Superseded(key));
         }
         state.save();
-        let listed = self.listed(&state, &subject, wall_millis);
+        let listed = self.listed(&state, (EntryKind::Grant, &subject), wall_millis);
         listed.ok_or(GrantOrderError::Superseded(key))
     }
 
@@ -146,7 +147,7 @@ impl GrantRegistry {
         let subject = format!("{limit} {key}");
         let mut state = self.entries.lock();
         let wall_millis = self.entries.wall_millis();
-        let listed = self.listed(&state, &subject, wall_millis);
+        let listed = self.listed(&state, (EntryKind::Grant, &subject), wall_millis);
         let not_granted = || GrantOrderError::NotGranted {
             limit: limit.to_owned(),
             key: key.to_owned(),
@@ -155,7 +156,7 @@ impl GrantRegistry {
         let revocation = self.entries.revocation(by);
         state.revoke((EntryKind::Grant, &subject), &revocation);
         state.save();
-        match self.listed(&state, &subject, wall_millis) {
+        match self.listed(&state, (EntryKind::Grant, &subject), wall_millis) {
             None => Ok(ListedGrant {
                 is_kept: state.is_kept(&listed.entry),
                 ..listed
@@ -164,17 +165,24 @@ impl GrantRegistry {
         }
     }
 
-    /// The grants that have not ended, in the order of their limits and keys.
+    /// The grants that have not ended and then the accounts, in the order of their limits and keys.
     pub fn list(&self) -> Vec<ListedGrant> {
         let state = self.entries.lock();
         let wall_millis = self.entries.wall_millis();
         let grants = state.entries.slots().filter_map(|slot| {
-            let is_grant = slot.entry.kind == EntryKind::Grant;
-            let (_, subject) =
+            let is_grant = KINDS.contains(&slot.entry.kind);
+            let (kind, subject) =
                 (is_grant && slot.entry.is_active(wall_millis)).then(|| slot.entry.slot_key())?;
-            self.listed(&state, &subject, wall_millis)
+            self.listed(&state, (kind, &subject), wall_millis)
         });
         grants.collect()
+    }
+
+    /// A grant or an account as it is listed now; `None` if there is none any more.
+    pub fn relist(&self, listed: &ListedGrant) -> Option<ListedGrant> {
+        let (kind, subject) = listed.entry.slot_key();
+        let state = self.entries.lock();
+        self.listed(&state, (kind, &subject), self.entries.wall_millis())
     }
 
     /// The number of grants that have not ended.
@@ -185,21 +193,24 @@ impl GrantRegistry {
             .active_count(EntryKind::Grant, self.entries.wall_millis())
     }
 
-    /// The grant of this key that names the limit so; `None` if there is none.
-    pub fn find(&self, limit: &str, key: &str) -> Option<OperatorEntry> {
+    /// The grant or the account of this key that names the limit so; `None` if there is none.
+    pub fn find(&self, kind: EntryKind, limit: &str, key: &str) -> Option<OperatorEntry> {
         let state = self.entries.lock();
-        let slot = state
-            .entries
-            .get(EntryKind::Grant, &format!("{limit} {key}"))?;
+        let slot = state.entries.get(kind, &format!("{limit} {key}"))?;
         let is_active = slot.entry.is_active(self.entries.wall_millis());
         is_active.then(|| slot.entry.clone())
     }
 
     /// Notes that grants must be published anew if one of them has changed.
     pub fn note_changes(&self, refreshed: &RefreshedEntries) {
-        if refreshed.concerns(&[EntryKind::Grant]) {
+        if refreshed.concerns(&KINDS) {
             self.invalidate_publication();
         }
+    }
+
+    /// Whether [`GrantRegistry::take_publication`] would say that the grants must be published.
+    pub fn needs_publication(&self, seed: u64) -> bool {
+        *self.published_seed.lock() != Some(seed)
     }
 
     /// Whether the grants must be published anew, because one has changed, or because keys are hashed with another secret.
@@ -213,29 +224,55 @@ impl GrantRegistry {
         *self.published_seed.lock() = None;
     }
 
-    /// Sets why grants do not hold, by their limits and keys.
-    pub fn set_obstacles(&self, obstacles: HashMap<(String, String), String>) {
+    /// Sets why grants and accounts do not hold.
+    pub fn set_obstacles(&self, obstacles: HashMap<SlotKey, String>) {
         *self.obstacles.lock() = obstacles;
     }
 
-    fn listed(
+    pub(super) fn listed(
         &self,
         state: &RegistryState,
-        subject: &str,
+        (kind, subject): (EntryKind, &str),
         wall_millis: u64,
     ) -> Option<ListedGrant> {
-        let slot = state.entries.get(EntryKind::Grant, subject)?;
+        let slot = state.entries.get(kind, subject)?;
         let entry = slot.entry.clone();
-        let Some(EntryTerms::Grant(terms)) = entry.terms.clone() else {
-            return None;
+        let terms = match &entry.terms {
+            Some(EntryTerms::Grant(terms)) => terms.clone(),
+            Some(EntryTerms::Credit(terms)) => GrantTerms {
+                limit: terms.limit.clone(),
+                times: 1,
+                add: terms.added(),
+            },
+            _ => return None,
         };
         let obstacle = self.obstacles.lock();
-        let obstacle = obstacle.get(&(terms.limit.clone(), entry.key.clone()));
+        let obstacle = obstacle.get(&entry.slot_key());
         entry.is_active(wall_millis).then(|| ListedGrant {
             is_kept: state.is_kept(&entry),
             obstacle: obstacle.cloned(),
             entry,
             terms,
         })
+    }
+}
+
+/// Fails if the text of an order has no room in an entry.
+pub(super) fn check_lengths(
+    limit: &str,
+    key: &str,
+    reason: &str,
+    by: &str,
+) -> Result<(), GrantOrderError> {
+    let lengths = [
+        ("limit", limit, GrantTerms::MAX_LIMIT_BYTES),
+        ("key", key, OperatorEntry::MAX_KEY_BYTES),
+        ("reason", reason, OperatorEntry::MAX_REASON_BYTES),
+        ("by", by, OperatorEntry::MAX_BY_BYTES),
+    ];
+    let mut lengths = lengths.into_iter();
+    match lengths.find(|(_, text, most)| text.len() > *most) {
+        Some((name, _, most)) => Err(GrantOrderError::TooLong(name, most)),
+        None => Ok(()),
     }
 }

@@ -15,7 +15,8 @@
 //! | `api_key_registry`, `new_api_key` | the view of API keys, and how they are made |
 //! | `api_key_id` | the ids by which operators name API keys |
 //! | `ban_registry` | the view of bans, and what workers see of them |
-//! | `grant_registry` | the view of grants |
+//! | `grant_registry` | the view of grants and accounts |
+//! | `account_orders` | orders about accounts of credits |
 //! | `offences` | counts the refusals of limits that ban |
 //! | `settings` | where entries are kept, and what banned clients get |
 //! | `tokens` | who the operators are, and what each may do |
@@ -24,6 +25,7 @@
 //! Bounds: [`EntryGroup::max_entries`] of each group of kinds, each entry of at most 2 KiB, an
 //! account of credits of at most 64 KiB.
 
+mod account_orders;
 mod api_key_id;
 mod api_key_registry;
 mod ban_index;
@@ -42,12 +44,13 @@ mod registry_state;
 mod settings;
 mod tokens;
 
+pub use account_orders::{HeldOrder, NewCredits};
 pub use api_key_id::{find_named_id, is_id};
 pub use api_key_registry::{AddedApiKey, ApiKeyRegistry, ListedApiKey};
 pub use ban_index::{ActiveBan, BanIndex};
 pub use ban_registry::{BanRegistry, ListedBan, NewBan};
 pub use credit_terms::{CreditOrder, CreditTerms, EarlierOrders};
-pub use entry::{EntryGroup, EntryKind, OperatorEntry};
+pub use entry::{EntryGroup, EntryKind, OperatorEntry, SlotKey};
 pub use entry_file::EntryFile;
 pub use entry_map::EntryMap;
 pub use entry_registry::{EntryRegistry, RefreshedEntries};
@@ -61,6 +64,8 @@ pub use tokens::{OperatorToken, OperatorTokens, Right, TokenError};
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_accounts;
 #[cfg(test)]
 mod tests_of_api_keys;
 #[cfg(test)]

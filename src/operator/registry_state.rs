@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::credit_terms::CreditOrder;
 use super::entry::{EntryGroup, EntryKind, OperatorEntry, SlotKey};
 use super::entry_file::EntryFile;
 use super::entry_map::EntryMap;
@@ -35,8 +36,9 @@ pub(super) struct RegistryState {
     pub(super) is_shared: bool,
     /// Whether the gateway's secret is kept over restarts, on which hashes of keys depend.
     pub(super) keeps_secret: bool,
-    /// The groups of which entries were dropped for lack of room since the last refresh.
-    pub(super) dropped_groups: Vec<EntryGroup>,
+    /// The groups of which entries have changed since the last refresh without a change that is reported: they were dropped
+    /// for lack of room, or an account has orders that were counted together elsewhere.
+    pub(super) changed_groups: BTreeSet<EntryGroup>,
     /// The orders that held and were dropped, which was not logged yet.
     pub(super) dropped_orders: usize,
     /// Whether an entry of a gateway whose clock is far ahead was seen, which was logged.
@@ -70,6 +72,8 @@ pub struct EntryChange {
     pub kind: ChangeKind,
     /// The entry after the change.
     pub entry: OperatorEntry,
+    /// The order of an account that came; `None` for entries of other kinds.
+    pub order: Option<CreditOrder>,
 }
 
 impl RegistryState {
@@ -150,9 +154,7 @@ impl RegistryState {
         let dropped = self.entries.prune(wall_millis, may_forget);
         self.dropped_orders += dropped.held_orders;
         for entry in &dropped.entries {
-            if !self.dropped_groups.contains(&entry.kind.group()) {
-                self.dropped_groups.push(entry.kind.group());
-            }
+            self.changed_groups.insert(entry.kind.group());
             let was_unpublished = self.unpublished.remove(&entry.slot_key());
             if self.is_shared && !was_unpublished && self.over.len() < EntryMap::MAX_ENTRIES {
                 self.over.push(stored(entry, true));
@@ -167,7 +169,8 @@ impl RegistryState {
             return;
         };
         match file.save(&mut self.entries) {
-            Ok(()) => {
+            Ok(merged) => {
+                self.unpublished.extend(merged);
                 self.is_unsaved = false;
                 self.has_failed = false;
             }
@@ -213,11 +216,28 @@ impl RegistryState {
     /// The changes that were not reported yet.
     pub(super) fn collect_changes(&mut self, wall_millis: u64) -> Vec<EntryChange> {
         let mut changes = Vec::new();
+        let changed_groups = &mut self.changed_groups;
         for slot in self.entries.slots_mut() {
+            let change = |kind, order| EntryChange {
+                kind,
+                entry: slot.entry.clone(),
+                order,
+            };
             let is_active = slot.entry.is_active(wall_millis);
             let reported = slot.reported.replace((slot.entry.changed_at, is_active));
             let (reported_change, was_active) = reported.unwrap_or_default();
             let is_changed = reported_change != slot.entry.changed_at;
+            if slot.entry.kind == EntryKind::Credit {
+                if is_changed {
+                    changed_groups.insert(slot.entry.kind.group());
+                }
+                let orders = std::mem::take(&mut slot.unreported).into_iter();
+                changes.extend(orders.map(|order| match order.units < 0 {
+                    true => change(ChangeKind::Revoked, Some(order)),
+                    false => change(ChangeKind::Ordered, Some(order)),
+                }));
+                continue;
+            }
             let kind = match (was_active, is_active) {
                 (_, true) if is_changed => ChangeKind::Ordered,
                 // The clock was ahead, and was set back.
@@ -226,10 +246,7 @@ impl RegistryState {
                 (true, false) => ChangeKind::Ended,
                 _ => continue,
             };
-            changes.push(EntryChange {
-                kind,
-                entry: slot.entry.clone(),
-            });
+            changes.push(change(kind, None));
         }
         changes
     }

@@ -237,7 +237,7 @@ fn bans_without_room_concern_no_keys() {
     let publish = |group: EntryGroup| {
         gateway.keys.publish(&RefreshedEntries {
             changes: Vec::new(),
-            dropped_groups: vec![group],
+            changed_groups: [group].into(),
         });
         gateway.keys.runtime_keys().version()
     };

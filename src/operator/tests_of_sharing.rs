@@ -7,7 +7,7 @@ use crate::store::shared::shared_entries::{SharedEntries, StoredEntry};
 
 /// A store of entries in memory, with all values that were ever written.
 #[derive(Default)]
-struct Store(std::collections::BTreeMap<String, String>);
+pub(super) struct Store(std::collections::BTreeMap<String, String>);
 
 impl Store {
     /// Does with an entry what the real stores do.
@@ -28,21 +28,21 @@ impl Store {
         }
     }
 
-    fn values(&self) -> Vec<Vec<u8>> {
+    pub(super) fn values(&self) -> Vec<Vec<u8>> {
         self.0.values().map(|value| value.clone().into()).collect()
     }
 
     /// Lets a gateway write and read, until it has nothing to write any more.
-    fn exchange(&mut self, registry: &BanRegistry) {
-        assert!(registry.entries().merge(&self.values()));
+    pub(super) fn exchange(&mut self, entries: &EntryRegistry) {
+        assert!(entries.merge(&self.values()));
         loop {
-            let taken = registry.entries().take_unpublished(200);
+            let taken = entries.take_unpublished(200);
             if taken.is_empty() {
                 break;
             }
             self.write(taken);
         }
-        assert!(registry.entries().merge(&self.values()));
+        assert!(entries.merge(&self.values()));
     }
 }
 
@@ -70,7 +70,7 @@ fn a_later_ban_by_a_limit_elsewhere_does_not_shorten_an_order() -> Result<(), Ba
     refresh(&second);
     assert_eq!(seconds_left(&second, &clock, "ip=192.0.2.7"), Some(3_600));
     for registry in [&first, &second, &first] {
-        store.exchange(registry);
+        store.exchange(registry.entries());
     }
     for registry in [&first, &second] {
         let seconds = seconds_left(registry, &clock, "ip=192.0.2.7");
@@ -78,8 +78,8 @@ fn a_later_ban_by_a_limit_elsewhere_does_not_shorten_an_order() -> Result<(), Ba
     }
     // Lifted means lifted, whoever has banned.
     second.lift("192.0.2.7", "ann", &identifier())?;
-    store.exchange(&second);
-    store.exchange(&first);
+    store.exchange(second.entries());
+    store.exchange(first.entries());
     assert!(first.list().is_empty() && second.list().is_empty());
     Ok(())
 }
@@ -112,10 +112,10 @@ fn what_is_beyond_the_bound_leaves_the_store_too() -> Result<(), BanError> {
             offender_of(registry, [100, network, high, low], &clock);
         }
         refresh(registry);
-        store.exchange(registry);
+        store.exchange(registry.entries());
     }
     for registry in [&first, &second] {
-        store.exchange(registry);
+        store.exchange(registry.entries());
         assert_eq!(registry.list().len(), BanRegistry::MAX_BANS);
     }
     assert!(store.0.len() <= BanRegistry::MAX_BANS, "{}", store.0.len());
@@ -127,7 +127,7 @@ fn what_no_gateway_has_written_stops_nothing() -> Result<(), BanError> {
     let (first, clock) = registry();
     first.ban(order("user=alice", 60), &identifier())?;
     let mut store = Store::default();
-    store.exchange(&first);
+    store.exchange(first.entries());
     let entry = first.list().remove(0).entry;
     let liar = OperatorEntry {
         key: "user=bob".into(),
@@ -174,15 +174,15 @@ fn what_has_ended_leaves_the_store_after_a_while_only() -> Result<(), BanError> 
     let (first, clock) = registry();
     first.ban(order("user=alice", 4_000), &identifier())?;
     let mut store = Store::default();
-    store.exchange(&first);
+    store.exchange(first.entries());
     let second = other_gateway(&clock);
     // The gateways run for more than an hour then.
     clock.advance(Nanos::from_secs(4_000 + 14 * 60));
-    store.exchange(&second);
+    store.exchange(second.entries());
     assert_eq!(store.0.len(), 1, "others may still need it");
     assert!(second.list().is_empty());
     clock.advance(Nanos::from_secs(2 * 60));
-    store.exchange(&second);
+    store.exchange(second.entries());
     assert!(store.0.is_empty());
     Ok(())
 }

@@ -21,6 +21,8 @@
 //! | `table`, `former_names` | the fields that the files may have, and those of earlier versions |
 //! | `reference`, `schema` | the reference and the JSON Schemas, from these tables |
 //! | `describe`, `key_control` | describes a configuration; finds limits that clients can evade |
+//! | `grants`, `granting` | applies grants: the limit and key that an operator means; the copies of rules |
+//! | `granted_limit`, `grant_mistake` | the limits that operators name; why a grant cannot hold |
 //! | `diagnostic` | a mistake or a warning, as text and as JSON |
 //! | `filled_value`, `text` | values that were filled in; the decoding of text files |
 
@@ -35,6 +37,9 @@ pub mod diagnostic;
 mod expand;
 mod filled_value;
 mod former_names;
+mod grant_mistake;
+mod granted_limit;
+mod granting;
 mod grants;
 mod key_control;
 mod load;
@@ -56,7 +61,8 @@ pub use decode::parse_duration_text as parse_duration;
 pub use describe::{describe, describe_json};
 pub use diagnostic::{Diagnostic, DiagnosticReport, Severity};
 pub use filled_value::FilledValue;
-pub use grants::{GrantMistake, GrantSubject};
+pub use grant_mistake::GrantMistake;
+pub use grants::GrantSubject;
 pub use load::{LoadedConfig, load, load_endpoints, load_from};
 pub use settings::{
     AccessLogSettings, BindSettings, CertificateSource, Endpoints, ListenerSettings,

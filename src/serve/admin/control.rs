@@ -12,7 +12,8 @@ use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, MetricsFormat};
 use crate::limit::LimitGrant;
 use crate::operator::{
-    AddedApiKey, ApiKeyError, BanError, ListedApiKey, ListedBan, ListedGrant, NewApiKey, NewBan,
+    AddedApiKey, ApiKeyError, BanError, HeldOrder, ListedApiKey, ListedBan, ListedGrant, NewApiKey,
+    NewBan,
 };
 use crate::policy::{DiagnosticReport, GrantMistake};
 use crate::record::Record;
@@ -41,18 +42,30 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// See [`BanError`].
     fn lift_ban(&self, key: &str, by: &str) -> Result<ListedBan, BanError>;
-    /// Grants a key more of a limit, at all workers when this returns. Waits for the disk.
+    /// Grants a key more of a limit, or adds credits to its account, at all workers when this returns. Waits for the disk.
     ///
     /// # Errors
     ///
     /// See [`GrantMistake`].
-    fn grant(&self, order: GrantOrder) -> Result<ListedGrant, GrantMistake>;
+    fn grant(&self, order: GrantOrder) -> Result<Granted, GrantMistake>;
     /// Takes a grant back, and returns it as it was. `by` is who does so. Waits for the disk.
     ///
     /// # Errors
     ///
     /// See [`GrantMistake`].
     fn revoke_grant(&self, limit: &str, key: &str, by: &str) -> Result<ListedGrant, GrantMistake>;
+    /// Takes back what is left of an account of credits: `left` of the credits that it has had in all. Returns the account
+    /// as it is then, also at all workers. Waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// The account has changed since it was read, or see [`GrantMistake`].
+    fn take_credits_back(
+        &self,
+        account: &ListedGrant,
+        left: u32,
+        by: &str,
+    ) -> Result<ListedGrant, GrantMistake>;
     /// Makes an API key, which holds at all workers when this returns. Waits for the disk.
     ///
     /// # Errors
@@ -94,12 +107,23 @@ pub struct GrantOrder {
     pub key: String,
     /// How much more.
     pub grant: LimitGrant,
-    /// How long it lasts.
-    pub duration: Duration,
+    /// How long it lasts; `None` for credits.
+    pub duration: Option<Duration>,
+    /// The id of an order of credits; `None` for a random one, and for other grants.
+    pub order: Option<String>,
     /// Why; may be empty.
     pub reason: String,
     /// Who orders it.
     pub by: String,
+}
+
+/// What an operator has ordered.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    /// The grant, or the account of credits with the order.
+    pub grant: ListedGrant,
+    /// The order of credits; `None` for other grants.
+    pub order: Option<HeldOrder>,
 }
 
 /// How a reload ended.

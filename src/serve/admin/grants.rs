@@ -1,4 +1,4 @@
-//! Lists grants, orders them and takes them back.
+//! Lists grants, orders them and takes them back. Accounts of credits are among them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,20 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::accounts::{
+    Balance, describe_credits, describe_order, find_account, granted_rules, read_balance, take_back,
+};
 use super::audit;
-use super::control::{ControlState, GrantOrder};
+use super::control::{Control, ControlState, GrantOrder, Granted};
 use super::operator::AdminOperator;
 use super::problem::problem_response;
 use crate::identity::Identifier;
-use crate::limit::{LimitGrant, Rate, Rule, RuleLimit};
+use crate::limit::{LimitGrant, Rate, RuleLimit};
 use crate::operator::{GrantOrderError, GrantRegistry, GrantTerms, ListedGrant};
 use crate::policy::{GrantMistake, parse_duration};
 use crate::serve::worker::generation::RunningConfig;
 
-/// A grant that an operator orders. Either `times` or `add` is given.
+/// A grant that an operator orders. Either `times` or `add` is given. Without an end it adds credits to an account.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OrderBody {
@@ -33,6 +36,9 @@ pub(super) struct OrderBody {
     /// How long it lasts, as `1d`.
     #[serde(default, rename = "for")]
     duration: Option<String>,
+    /// The id of an order of credits.
+    #[serde(default)]
+    order: Option<String>,
     #[serde(default)]
     reason: String,
     /// Who orders it, or for whom: see [`AdminOperator::signature`].
@@ -55,13 +61,14 @@ pub(super) async fn list(State(gateway): ControlState) -> Response {
     let grants = running.grants.list();
     let grants = grants
         .iter()
-        .map(|grant| describe(grant, wall, &running, &identifier));
+        .map(|grant| describe(grant, wall, &running, &identifier, None));
     let grants: Vec<Value> = grants.collect();
-    Json(json!({ "grants": grants, "most": GrantRegistry::MAX_GRANTS })).into_response()
+    let most = (GrantRegistry::MAX_GRANTS, GrantRegistry::MAX_ACCOUNTS);
+    Json(json!({ "grants": grants, "most": most.0, "most_accounts": most.1 })).into_response()
 }
 
 /// `POST /v1/grants`: the grant, which holds already. 400 for a mistake in the order, 404 for an unknown limit, 409 if there
-/// are too many grants.
+/// are too many grants, or if an account takes no such order.
 pub(super) async fn order(
     State(gateway): ControlState,
     operator: AdminOperator,
@@ -80,12 +87,25 @@ pub(super) async fn order(
     let of_task = gateway.clone();
     let granted = tokio::task::spawn_blocking(move || of_task.grant(order)).await;
     let running = gateway.running();
-    let target = target_of(&granted, &running, &limit, &key);
-    let response = respond(granted, &running, gateway.clock().wall());
+    let (changed, order) = match granted {
+        Ok(Ok(Granted { grant, order })) => (Ok(Ok(grant)), order),
+        Ok(Err(mistake)) => (Ok(Err(mistake)), None),
+        Err(error) => (Err(error), None),
+    };
+    let mut target = target_of(&changed, &running, &limit, &key);
+    let response = match (&changed, &order) {
+        (Ok(Ok(account)), Some(order)) => {
+            target += &format!(" {:+} {}", order.units, order.id);
+            let members = [("order", describe_order(order))];
+            respond_with_account(account, &members, &running, gateway.clock().wall()).await
+        }
+        _ => respond(changed, &running, gateway.clock().wall()),
+    };
     audit::describe(response, &by, "grant", &target, &reason)
 }
 
-/// `DELETE /v1/grants/{limit}/{key}`: the grant as it was. 404 if there is none.
+/// `DELETE /v1/grants/{limit}/{key}`: the grant as it was, or the account without the credits that were left. 404 if there
+/// is none, 503 if what is left cannot be read.
 pub(super) async fn revoke(
     State(gateway): ControlState,
     operator: AdminOperator,
@@ -93,14 +113,58 @@ pub(super) async fn revoke(
     Query(query): Query<RevokeQuery>,
 ) -> Response {
     let by = operator.signature(query.by.as_deref());
+    let mut obstacle = None;
+    if let Some(account) = find_account(&gateway.running(), &limit, &key) {
+        obstacle.clone_from(&account.obstacle);
+        if obstacle.is_none() {
+            return revoke_account(&gateway, account, &by).await;
+        }
+    }
     let (written_limit, written_key, signature) = (limit.clone(), key.clone(), by.clone());
     let of_task = gateway.clone();
     let revoked =
         tokio::task::spawn_blocking(move || of_task.revoke_grant(&limit, &key, &by)).await;
+    let revoked = match (revoked, obstacle) {
+        (Ok(Err(_)), Some(obstacle)) => Ok(Err(GrantMistake::WaitingAccount(obstacle))),
+        (revoked, _) => revoked,
+    };
     let running = gateway.running();
     let target = target_of(&revoked, &running, &written_limit, &written_key);
     let response = respond(revoked, &running, gateway.clock().wall());
     audit::describe(response, &signature, "revoke", &target, "")
+}
+
+/// Takes back what is left of an account.
+async fn revoke_account(gateway: &Arc<dyn Control>, account: ListedGrant, by: &str) -> Response {
+    let mut target = format!("{} {}", account.terms.limit, account.entry.key);
+    let taken_back = take_back(gateway, account, by).await;
+    let (running, wall) = (gateway.running(), gateway.clock().wall());
+    let response = match taken_back {
+        Ok(Ok((account, taken))) => {
+            target += &format!(" -{taken}");
+            let members = [("revoked", json!(taken))];
+            respond_with_account(&account, &members, &running, wall).await
+        }
+        Ok(Err(mistake)) => respond(Ok(Err(mistake)), &running, wall),
+        Err(error) => audit::failed(&error),
+    };
+    audit::describe(response, by, "revoke", &target, "")
+}
+
+/// The response to a change of an account, with more members.
+async fn respond_with_account(
+    account: &ListedGrant,
+    members: &[(&str, Value)],
+    running: &RunningConfig,
+    wall: Duration,
+) -> Response {
+    let balance = read_balance(account, running).await.ok();
+    let identifier = running.build_identifier();
+    let mut description = describe(account, wall, running, &identifier, balance.as_ref());
+    for (name, value) in members {
+        description[*name] = value.clone();
+    }
+    Json(description).into_response()
 }
 
 /// Reads an order that `by` has signed. The error is for its operator.
@@ -122,14 +186,13 @@ fn read_order(body: OrderBody, by: String) -> Result<GrantOrder, String> {
             return Err("a grant has either `times` or `add`; remove one of them".into());
         }
     };
-    let duration = body.duration.as_deref().ok_or(
-        "a grant needs an end; write how long it lasts as `for`, for instance \"for\": \"1d\"",
-    )?;
+    let duration = body.duration.as_deref().map(parse_duration).transpose()?;
     Ok(GrantOrder {
         limit: body.limit,
         key: body.key,
         grant,
-        duration: parse_duration(duration)?,
+        duration,
+        order: body.order,
         reason: body.reason,
         by,
     })
@@ -163,7 +226,7 @@ fn respond(changed: ChangedGrant, running: &RunningConfig, wall: Duration) -> Re
     match changed {
         Ok(Ok(grant)) => {
             let identifier = running.build_identifier();
-            Json(describe(&grant, wall, running, &identifier)).into_response()
+            Json(describe(&grant, wall, running, &identifier, None)).into_response()
         }
         Ok(Err(error)) => {
             let response = problem_response(status_of(&error), &error.to_string());
@@ -180,20 +243,35 @@ fn status_of(error: &GrantMistake) -> StatusCode {
     match error {
         GrantMistake::UnknownLimit(..)
         | GrantMistake::Order(GrantOrderError::NotGranted { .. }) => StatusCode::NOT_FOUND,
-        GrantMistake::Full
-        | GrantMistake::Order(GrantOrderError::Full(_) | GrantOrderError::Superseded(_)) => {
-            StatusCode::CONFLICT
-        }
+        GrantMistake::BalanceUnknown => StatusCode::SERVICE_UNAVAILABLE,
+        GrantMistake::Full | GrantMistake::WaitingAccount(_) => StatusCode::CONFLICT,
+        GrantMistake::Order(order) if is_conflict(order) => StatusCode::CONFLICT,
         _ => StatusCode::BAD_REQUEST,
     }
 }
 
-/// A grant as JSON, with what the key has now. Times are in seconds since 1970, and `left` in seconds from `wall`.
+/// Whether an order fails because of others, and not by itself.
+fn is_conflict(error: &GrantOrderError) -> bool {
+    matches!(
+        error,
+        GrantOrderError::Full(_)
+            | GrantOrderError::Superseded(_)
+            | GrantOrderError::AccountsFull(_)
+            | GrantOrderError::OtherOrder(..)
+            | GrantOrderError::TooManyOrders(_)
+            | GrantOrderError::TooManyCredits(_)
+            | GrantOrderError::ChangedMeanwhile
+    )
+}
+
+/// A grant as JSON, with what the key has now, or an account with its credits. Times are in seconds since 1970, and `left`
+/// in seconds from `wall`.
 fn describe(
     grant: &ListedGrant,
     wall: Duration,
     running: &RunningConfig,
     identifier: &Identifier,
+    balance: Option<&Balance>,
 ) -> Value {
     let ListedGrant {
         entry,
@@ -202,24 +280,29 @@ fn describe(
         obstacle,
     } = grant;
     let seconds = |millis: u64| Duration::from_millis(millis).as_secs_f64();
-    let left = Duration::from_millis(entry.until).saturating_sub(wall);
     let mut description = json!({
         "limit": terms.limit,
         "key": entry.key,
         "reason": entry.reason,
         "by": entry.by,
         "since": seconds(entry.since),
-        "until": seconds(entry.until),
-        "left": left.as_secs_f64(),
         "holds": obstacle.is_none(),
         "kept": is_kept,
     });
-    match terms.add {
-        0 => description["times"] = json!(terms.times),
-        add => description["add"] = json!(add),
+    match (grant.is_account(), terms.add) {
+        (true, _) => description["credits"] = describe_credits(grant, balance),
+        (false, 0) => description["times"] = json!(terms.times),
+        (false, add) => description["add"] = json!(add),
+    }
+    if let Some(end) = entry.end() {
+        let left = Duration::from_millis(end).saturating_sub(wall);
+        description["until"] = json!(seconds(end));
+        description["left"] = json!(left.as_secs_f64());
     }
     if let Some(obstacle) = obstacle {
         description["why"] = json!(obstacle);
+    } else if grant.is_account() {
+        description["number"] = json!(["credits"]);
     } else if let Some(numbers) = find_numbers(grant, running, identifier) {
         description["number"] = json!(numbers);
     }
@@ -232,21 +315,8 @@ fn find_numbers(
     running: &RunningConfig,
     identifier: &Identifier,
 ) -> Option<Vec<String>> {
-    let granted_rule = |rule: &Arc<Rule>| {
-        let key = match grant.entry.fingerprint() {
-            Some(fingerprint) => fingerprint,
-            None => {
-                let client = identifier.parse_key(&grant.entry.key, &rule.key).ok()?;
-                identifier.key(&client, &rule.key)?
-            }
-        };
-        let held = identifier.rule_ref(0, rule, key)?;
-        let held = held.resolve(std::slice::from_ref(rule));
-        let applied = held.grant.as_ref()?;
-        (*applied.limit == grant.terms.limit).then(|| held.clone())
-    };
-    let mut rules = running.ruleset.rules.iter();
-    let rule = rules.find_map(granted_rule)?;
+    let rules = granted_rules(grant, running, identifier);
+    let (rule, _) = rules.first()?;
     Some(match &rule.limit {
         RuleLimit::Rate(limit) => limit.windows.iter().map(ToString::to_string).collect(),
         RuleLimit::Open(limit) => vec![format!("{} at once", limit.quota(1))],
@@ -268,7 +338,6 @@ mod tests {
         check(r#", "times": 10, "for": "1d""#, "");
         check(r#", "for": "1d""#, "needs `times` or `add`");
         check(r#", "times": 2, "add": 1, "for": "1d""#, "remove one");
-        check(r#", "times": 2"#, "needs an end");
         check(r#", "times": 2, "for": "soon""#, "soon");
         for times in ["0", "1", "-1", "1.5", "1000001", "1e400", "\"NaN\"", "[]"] {
             if serde_json::from_str::<Value>(times).is_ok() {

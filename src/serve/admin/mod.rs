@@ -19,11 +19,12 @@
 //! | `tried` | what limits would have refused |
 //! | `api_keys` | adds, lists and revokes API keys |
 //! | `bans` | lists, orders and lifts bans |
-//! | `grants` | lists and orders grants, and takes them back |
+//! | `grants`, `accounts` | lists and orders grants, and takes them back; the same for accounts of credits |
 //! | `actions` | explains a request, reloads the configuration |
 //! | `record`, `prometheus` | queries about the record, in its own API and in that of Prometheus |
 //! | `dashboard` | the page for browsers |
 
+mod accounts;
 mod actions;
 mod api_keys;
 mod audit;
@@ -47,6 +48,6 @@ mod tried;
 mod whoami;
 
 pub use connections::serve;
-pub use control::{Control, GrantOrder, ReloadOutcome};
+pub use control::{Control, GrantOrder, Granted, ReloadOutcome};
 pub use probes::probes;
 pub use routes::router;

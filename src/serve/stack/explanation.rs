@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::explained_account::{describe_account, render_account};
 use super::refusal::RefusalCause;
 use crate::base::clock::Nanos;
 use crate::identity::{ClientIdentity, Identifier, Unverified};
 use crate::limit::pressure::{Pressure, RequestClass};
 use crate::limit::{AppliedGrant, Identity, KeySpec, LimitFinding, Rule, RuleLimit};
-use crate::operator::{BanResponse, GrantRegistry};
+use crate::operator::{BanResponse, EntryKind, GrantRegistry};
 use crate::policy::Ruleset;
 use crate::route::Route;
 use crate::throttle::admission::RuleFinding;
@@ -260,8 +261,8 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
     members
 }
 
-/// Adds the grant by which a key has more of a limit than the files say, if it has one. `description` is that of the key and
-/// of the rule that holds for it; times are in seconds, and `left` counts from `wall`.
+/// Adds the grant by which a key has more of a limit than the files say, if it has one. Of credits it adds the account.
+/// `description` is that of the key and of the rule that holds for it; times are in seconds, and `left` counts from `wall`.
 pub fn add_grant(
     description: &mut Map<String, Value>,
     rule: &Rule,
@@ -275,8 +276,13 @@ pub fn add_grant(
     else {
         return;
     };
+    let key = description.get("key").and_then(Value::as_str);
     // All of its credits are granted, and they are described already.
     if rule.limit.is_credits() {
+        let account = key.and_then(|key| grants.find(EntryKind::Credit, limit, key));
+        if let Some(account) = account {
+            description.insert("account".into(), describe_account(&account));
+        }
         return;
     }
     let mut members = Map::new();
@@ -284,8 +290,7 @@ pub fn add_grant(
         0 => members.insert("times".into(), json!(grant.times)),
         add => members.insert("add".into(), json!(add)),
     };
-    let key = description.get("key").and_then(Value::as_str);
-    if let Some(entry) = key.and_then(|key| grants.find(limit, key)) {
+    if let Some(entry) = key.and_then(|key| grants.find(EntryKind::Grant, limit, key)) {
         let until = Duration::from_millis(entry.until);
         members.insert("reason".into(), json!(entry.reason));
         members.insert("by".into(), json!(entry.by));
@@ -441,6 +446,7 @@ fn render_limit(out: &mut String, limit: &Value) {
         *out += " with an override";
     }
     render_grant(out, &limit["grant"]);
+    render_account(out, &limit["account"]);
     if limit["applies"] == true {
         *out += &format!(
             ": {} for {}; {}{} of {} ",

@@ -10,6 +10,7 @@
 //! | `decide` | the decision, where the gateway decides alone |
 //! | `shared_decision` | the decision, where gateways share a store |
 //! | `outcome` | what a decision leaves to its caller |
+//! | `remaining` | what is left for a key, without a request |
 //! | `prepared` | the prepared decision about a client's next request |
 //! | `verdict` | what all limits say, and which of them decides |
 //! | `ticket` | the reservations and permits of an admitted request |
@@ -24,6 +25,7 @@ mod holdings;
 mod outcome;
 mod passed_bytes;
 mod prepared;
+mod remaining;
 mod request;
 mod request_progress;
 mod shared_decision;

@@ -13,7 +13,7 @@ use crate::{Setup, json};
 
 const AXE: &str = include_str!("../storms/axe/axe.min.js");
 
-const GATEWAY: &str = "\
+pub const GATEWAY: &str = "\
 admin: { address: 127.0.0.1:0, tokens: operators.yaml }
 ";
 const LIMITED: &str = "\
@@ -33,11 +33,16 @@ fn start() -> Setup {
 
 /// A gateway of operators that knows its clients so.
 pub fn start_with_identity(identity: &str) -> Setup {
+    let gateway = format!("{GATEWAY}identity: {{ {identity} }}\n");
+    start_with_limits(&gateway, LIMITED)
+}
+
+/// A gateway of operators with this policy.
+pub fn start_with_limits(gateway: &str, limited: &str) -> Setup {
     let (upstream, folder) = (Upstream::plain(), tempfile::tempdir().unwrap());
     fs::write(folder.path().join("operators.yaml"), operators()).unwrap();
-    let policies = [("api", LIMITED), ("free", FREE)];
-    let gateway = format!("{GATEWAY}identity: {{ {identity} }}\n");
-    write(&folder, upstream.address, &gateway, &policies);
+    let policies = [("api", limited), ("free", FREE)];
+    write(&folder, upstream.address, gateway, &policies);
     let server = crate::child::Server::start(folder.path(), true);
     Setup {
         server,

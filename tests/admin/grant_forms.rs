@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tollgate::base::clock::Clock;
 
+use crate::common::browser::Browser;
 use crate::common::{assert_contains, wait_until};
-use crate::forms::{fill, look, press, send, start_with_identity};
+use crate::forms::{GATEWAY, fill, look, press, send, start_with_identity, start_with_limits};
 use crate::{Setup, json};
 
 const AT_MOST: Duration = Duration::from_secs(1);
@@ -150,4 +151,65 @@ fn a_key_by_the_page_is_shown_once() {
         ) == json!(true)
     });
     assert_eq!(browser.script(shown), json!(false));
+}
+
+/// Whether the dialog asks for this.
+fn asks_for(browser: &Browser, field: &str) -> bool {
+    let script = format!("return document.querySelector('#order-{field}').checkVisibility()");
+    browser.script(&script) == json!(true)
+}
+
+#[test]
+fn credits_by_the_page_have_no_end() {
+    let gateway = format!(
+        "{GATEWAY}identity: {{ user: {{ header: x-user, from: [127.0.0.0/8] }} }}\nstore: {{ snapshots: data }}\n"
+    );
+    let policy = "match: GET /api/**\nupstream: up\nlimits:\n  prepaid: { key: user, credits: true }\n  per-user: { key: user, rate: 99/h }\n";
+    let setup = start_with_limits(&gateway, policy);
+    assert_eq!(setup.status_of("alice", "/api/x"), 429);
+    let browser = setup.open("simon", "keys");
+    press(&browser, "#grants header button.order");
+    fill(&browser, "limit", "per-user");
+    wait_until("a grant has an end", || asks_for(&browser, "for"));
+    assert!(asks_for(&browser, "times") && !asks_for(&browser, "order"));
+    fill(&browser, "limit", "prepaid");
+    wait_until("credits have none", || {
+        fill(&browser, "limit", "prepaid");
+        !asks_for(&browser, "for")
+    });
+    assert!(!asks_for(&browser, "times") && asks_for(&browser, "order"));
+    fill(&browser, "key", "user=alice");
+    fill(&browser, "add", "3");
+    fill(&browser, "order", "inv-7");
+    let effect = browser.text("#order-effect");
+    assert_contains(
+        &effect,
+        &["The limit prepaid lets user=alice use 3 credits more."],
+    );
+    look(&browser);
+    send(&browser);
+    check_soon("alice is let in", || {
+        setup.status_of("alice", "/api/x") == 200
+    });
+    wait_until("the page lists the account", || {
+        browser.text("#grants").contains("3 credits in all")
+    });
+    assert_contains(&browser.text("#grants"), &["user=alice", "simon", "no end"]);
+    let grants = json(&setup.ask_as("rita", "GET", "/v1/grants", ""));
+    assert_eq!(grants["grants"][0]["credits"]["added"], 3);
+    press(&browser, "#grants button[aria-label='Revoke user=alice']");
+    wait_until("it says what is taken back", || {
+        browser
+            .text("#order-effect")
+            .contains("all credits that are left")
+    });
+    send(&browser);
+    wait_until("it says how many", || {
+        browser
+            .text("#said")
+            .contains("credits of user=alice are taken back")
+    });
+    check_soon("alice is refused", || {
+        setup.status_of("alice", "/api/x") == 429
+    });
 }

@@ -59,8 +59,12 @@ function openDialog(order, values) {
   const cancel = h('button', { type: 'button', id: 'order-cancel' }, 'Cancel');
   const form = h('form', { method: 'dialog' }, fields.map(({ row }) => row), effect, trouble, h('div', { class: 'choices' }, send, cancel));
   const dialog = h('dialog', { id: 'order', 'aria-labelledby': 'order-title' }, h('h2', { id: 'order-title' }, order.title), form);
-  const filled = () => ({ ...values, ...Object.fromEntries(fields.map(({ input }) => [input.name, input.value.trim()])) });
-  const show = () => put(effect, order.effect(filled()));
+  const filled = () => ({ ...values, ...Object.fromEntries(fields.filter(({ input }) => !input.disabled).map(({ input }) => [input.name, input.value.trim()])) });
+  const show = () => {
+    const omitted = order.omits?.(filled()) ?? [];
+    for (const { input, row } of fields) input.disabled = row.hidden = omitted.includes(input.name);
+    put(effect, order.effect(filled()));
+  };
   form.addEventListener('input', show);
   form.addEventListener('submit', async (event) => {
     event.preventDefault();
@@ -81,5 +85,6 @@ function openDialog(order, values) {
   dialog.addEventListener('close', () => dialog.remove());
   document.body.append(dialog);
   show();
+  order.prepare?.().then(show);
   dialog.showModal();
 }

@@ -1,7 +1,7 @@
 // What operators may order from the page. An order has the request that it sends (as `/v1/whoami` writes it), the fields that
 // are asked for, and the text that says what will happen to whom.
 
-import { send } from './api.js';
+import { get, send } from './api.js';
 import { h, clock, full, keyText, parts } from './ui.js';
 
 const UNITS = { ms: 0.001, s: 1, m: 60, h: 3600, d: 86400 };
@@ -64,8 +64,14 @@ const limit = { name: 'limit', label: 'Limit', hint: 'per-user, api/per-user', r
 const bold = (text) => h('b', {}, text || '…');
 /** A whole number as such. The gateway says what is wrong with any other text. */
 const number = (text) => (/^[0-9]{1,15}$/.test(text) ? Number(text) : text);
+let creditLimits = new Set();
+/** Learns which limits have credits: those have no rate, and what they are granted has no end. */
+async function learnCredits() {
+  creditLimits = new Set((await get('limits')).limits.filter((one) => one.rate?.length === 0).map((one) => one.limit));
+}
+const hasCredits = (name = '') => creditLimits.has(name.split('/').pop());
 /** How much more a grant gives, as text. */
-export const amount = ({ times, add }) => (times ? `${times} times its number` : add ? `${add} more than its number` : '…');
+export const amount = ({ times, add, credits }) => (credits ? `${credits.added} credits in all` : times ? `${times} times its number` : add ? `${add} more than its number` : '…');
 
 export const grant = {
   request: 'POST /v1/grants',
@@ -75,14 +81,18 @@ export const grant = {
     limit, key,
     { name: 'times', label: 'Times', hint: '10 for ten times the number' },
     { name: 'add', label: 'Or add', hint: '5000 for so many more' },
+    { name: 'order', label: 'Order', hint: 'inv-2026-11; the same order is never added twice', most: 64 },
     { ...duration, initial: '1d' }, reason,
   ],
+  prepare: learnCredits,
+  omits: (order) => (hasCredits(order.limit) ? ['times', 'for'] : ['order']),
   effect: (order) => [
-    'The limit ', bold(order.limit), ' lets ', keyText(order.key || '…'), ` have ${amount(order)} ${until(order.for)}.`,
+    'The limit ', bold(order.limit), ' lets ', keyText(order.key || '…'),
+    hasCredits(order.limit) ? ` use ${order.add || '…'} credits more.` : ` have ${amount(order)} ${until(order.for)}.`,
     ` What it has used stays counted.${because(order.reason)}`,
   ],
   send: ({ times, add, ...order }) => send('POST', 'grants', {
-    limit: order.limit, key: order.key, for: order.for, reason: order.reason, ...(times && { times: number(times) }), ...(add && { add: number(add) }),
+    limit: order.limit, key: order.key, reason: order.reason, ...(order.for && { for: order.for }), ...(order.order && { order: order.order }), ...(times && { times: number(times) }), ...(add && { add: number(add) }),
   }),
   done: (_, granted) => `${granted.key} has ${amount(granted)} of ${granted.limit}${granted.holds ? '' : `, which does not hold now: ${granted.why}`}`,
 };
@@ -92,9 +102,10 @@ export const revokeGrant = {
   verb: 'Revoke',
   title: 'Take a grant back',
   fields: [{ ...limit, free: false }, key],
-  effect: (order) => ['The limit ', bold(order.limit), ' holds for ', keyText(order.key), ' as it is written again. What it has used stays counted.'],
+  prepare: learnCredits,
+  effect: (order) => ['The limit ', bold(order.limit), ...(hasCredits(order.limit) ? [' takes back from ', keyText(order.key), ' all credits that are left.'] : [' holds for ', keyText(order.key), ' as it is written again. What it has used stays counted.'])],
   send: (order) => send('DELETE', `grants/${encodeURIComponent(order.limit)}/${encodeURIComponent(order.key)}`),
-  done: (order) => `${order.key} has no grant of ${order.limit} any more`,
+  done: (order, { revoked }) => (revoked === undefined ? `${order.key} has no grant of ${order.limit} any more` : `${revoked} credits of ${order.key} are taken back`),
 };
 
 const user = { name: 'user', label: 'User', hint: 'alice', required: true, most: 256 };

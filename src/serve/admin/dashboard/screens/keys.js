@@ -69,7 +69,7 @@ function ordered({ id, title, order, columns, key, none, path }) {
   return { root: root.root, job: root.job(2, load) };
 }
 
-const ends = { name: 'left', title: 'Ends in', n: true, cell: (row) => (row.left === null ? 'no end' : formatDuration(row.left)) };
+const ends = { name: 'left', title: 'Ends in', n: true, cell: (row) => (row.left == null ? 'no end' : formatDuration(row.left)) };
 const by = { name: 'by', title: 'By', cell: (row) => row.by };
 
 const grants = () => ordered({
@@ -81,7 +81,7 @@ const grants = () => ordered({
   none: 'No key has a grant. `tollgate grant LIMIT KEY --times 10 --for 1d` gives more.',
   columns: [
     column.key, column.limit,
-    { name: 'more', title: 'Has', cell: (row) => (row.holds ? `${amount(row)}${row.number ? ` (${row.number.join(', ')})` : ''}` : `does not hold: ${row.why}`) },
+    { name: 'more', title: 'Has', cell: (row) => (row.holds ? `${amount(row)}${row.number && !row.credits ? ` (${row.number.join(', ')})` : ''}` : `does not hold: ${row.why}`) },
     ends, by,
     { name: 'reason', title: 'Reason', wide: true, cell: (row) => row.reason },
     orderColumn((row) => orderButton(revokeGrant, { limit: row.limit, key: row.key })),
@@ -268,7 +268,7 @@ function one(key) {
   async function loadGrants(_, signal) {
     const held = (await get('grants', {}, signal)).grants.filter((one_) => one_.key === key);
     granted.hidden = !held.length;
-    put(granted, held.map((one_) => [`${one_.limit}: ${amount(one_)}, ends in ${formatDuration(one_.left)} `, orderButton(revokeGrant, { limit: one_.limit, key }), ' ']));
+    put(granted, held.map((one_) => [`${one_.limit}: ${amount(one_)}${one_.credits ? '' : `, ends in ${formatDuration(one_.left)}`} `, orderButton(revokeGrant, { limit: one_.limit, key }), ' ']));
   }
   const jobs = [stands.job(2, load), stands.job(5, loadBan), stands.job(5, loadGrants)];
   const back = h('a', { href: link('keys', { key: null }), class: 'back' }, '‹ all keys');

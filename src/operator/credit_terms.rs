@@ -12,7 +12,7 @@ use crate::limit::Rate;
 
 /// For so long an order keeps its id, in milliseconds. Within this time all gateways must have seen it.
 const KEPT_MILLIS: u64 = 7 * 86_400_000;
-/// So many orders keep their ids however old they are.
+/// An account of at most so many orders keeps the ids of all of them, however old they are.
 const KEPT_ORDERS: usize = 8;
 /// The largest total of orders that are counted together.
 const MAX_EARLIER_UNITS: u64 = 1_000_000_000_000_000;

@@ -21,7 +21,7 @@ use tollgate::policy::GrantMistake;
 use tollgate::record::Record;
 use tollgate::record::insight::AuditEntry;
 use tollgate::record::push::DestinationStatus;
-use tollgate::serve::admin::{self, Control, GrantOrder, ReloadOutcome};
+use tollgate::serve::admin::{self, Control, GrantOrder, Granted, ReloadOutcome};
 use tollgate::serve::worker::generation::RunningConfig;
 
 use crate::common::child::Server;
@@ -50,7 +50,15 @@ impl Control for Faulty {
     fn lift_ban(&self, _: &str, _: &str) -> Result<ListedBan, BanError> {
         panic!("a fault of the test")
     }
-    fn grant(&self, _: GrantOrder) -> Result<ListedGrant, GrantMistake> {
+    fn grant(&self, _: GrantOrder) -> Result<Granted, GrantMistake> {
+        panic!("a fault of the test")
+    }
+    fn take_credits_back(
+        &self,
+        _: &ListedGrant,
+        _: u32,
+        _: &str,
+    ) -> Result<ListedGrant, GrantMistake> {
         panic!("a fault of the test")
     }
     fn revoke_grant(&self, _: &str, _: &str, _: &str) -> Result<ListedGrant, GrantMistake> {

@@ -71,10 +71,10 @@ fn gateways_share_credits_in_redis() {
     let fleet = Fleet::start(3, upstream.address, &store, limits);
     let addresses = fleet.addresses();
     assert_eq!(ask_at_once(&addresses), 0);
-    let mut used = 0;
-    for total in [25, 26, 70] {
-        let order =
-            format!(r#"{{ "limit": "prepaid", "key": "user=u", "add": {total}, "for": "1h" }}"#);
+    let (mut used, mut total) = (0, 0);
+    for add in [25, 1, 44] {
+        total += add;
+        let order = format!(r#"{{ "limit": "prepaid", "key": "user=u", "add": {add} }}"#);
         let granted = fleet.gateways[0].ask("POST", "/v1/grants", &order);
         assert_eq!(granted.status(), 200, "{}", granted.text());
         let added = format!("\"added\":{total},");

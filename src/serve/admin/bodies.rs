@@ -65,12 +65,12 @@ impl AwaitedBodies {
                 let sender = (operator.name.clone(), network_of(operator.peer));
                 let _awaited = AwaitedBody::new(&self.counts, sender).ok_or(BodyRefusal {
                     status: StatusCode::SERVICE_UNAVAILABLE,
-                    detail: "too many requests of this client have bodies that do not come",
+                    detail: "16 requests of this operator wait for their bodies already; send the body with the head, or try again in some seconds",
                 })?;
                 let read = timeout(BODY_TIMEOUT, body).await;
                 read.map_err(|_| BodyRefusal {
                     status: StatusCode::REQUEST_TIMEOUT,
-                    detail: "the body did not come in time",
+                    detail: "the body did not arrive within 5 s; send it with the head",
                 })?
             }
         };

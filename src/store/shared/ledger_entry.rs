@@ -12,8 +12,8 @@ use super::sharing_plan::SharingPlan;
 use crate::base::clock::Nanos;
 
 /// How long a reply keeps the gateway from asking again at most, because limits may be changed, and operators reset counters.
-/// Such an order takes effect at all gateways within a second.
-const MAX_WAIT: Nanos = Nanos(500_000_000);
+/// Such an order takes effect at all gateways within this time.
+const MAX_WAIT: Nanos = Nanos::from_millis(500);
 /// A gateway that got fewer units than it wanted waits until more are free, and then asks again. It waits at least for the
 /// lease's life divided by this. The same minimum holds after a refusal. No wait is longer than [`MAX_WAIT`].
 const MIN_RETRY_DIVISOR: u64 = 5;

@@ -93,8 +93,8 @@ impl Admission {
             // The limit of a single key must not count against its neighbours, whose limit is another.
             // Credits belong to the keys to which they were added.
             let counts_networks = rule_ref.override_number == 0
-                && !rule.limit.is_credits()
-                && identities == IdentitySet::from_iter([Identity::Ip]);
+                && identities == IdentitySet::from_iter([Identity::Ip])
+                && !rule.limit.is_credits();
             let plan_factor = client_plan_factor(request.identifier, rule, request.client);
             match (&rule.limit, self.counter(rule)) {
                 (RuleLimit::Rate(limit), Some(RuleCounter::Rate(registered, _))) => {

@@ -79,13 +79,10 @@ async fn find_near(
         return Err(problem_response(StatusCode::NOT_FOUND, &detail).into());
     };
     let span = window_seconds.clamp(MIN_SPAN_SECONDS, MAX_SPAN_SECONDS);
-    let mut candidates = find_candidates(gateway, &limit, span).await?;
-    let accounts = find_accounts(gateway, &limit);
-    if let Some(accounts) = accounts {
-        candidates.is_complete = accounts.len() <= MAX_CANDIDATES;
-        candidates.keys = accounts;
-        candidates.keys.truncate(MAX_CANDIDATES);
-    }
+    let candidates = match find_accounts(gateway, &limit) {
+        Some(accounts) => accounts,
+        None => find_candidates(gateway, &limit, span).await?,
+    };
     let mut near_keys: Vec<_> = describe_keys(gateway, &limit, &candidates.keys).await;
     let compared_count = candidates.keys.len();
     near_keys.retain(|(_, state)| state["used_share"].as_f64() > Some(above / 100.0));
@@ -144,7 +141,7 @@ async fn find_candidates(
 }
 
 /// The keys with an account of a limit with credits; `None` for other limits.
-fn find_accounts(gateway: &dyn Control, limit: &str) -> Option<Vec<String>> {
+fn find_accounts(gateway: &dyn Control, limit: &str) -> Option<Candidates> {
     let running = gateway.running();
     let rules = running.ruleset.rules.iter();
     let rules = rules.filter(|rule| rule.name.as_str() == limit && rule.limit.is_credits());
@@ -154,7 +151,15 @@ fn find_accounts(gateway: &dyn Control, limit: &str) -> Option<Vec<String>> {
     }
     let accounts = running.grants.list().into_iter();
     let accounts = accounts.filter(|account| limits.contains(&account.terms.limit));
-    Some(accounts.map(|account| account.entry.key).collect())
+    let mut keys: Vec<String> = accounts.map(|account| account.entry.key).collect();
+    let is_complete = keys.len() <= MAX_CANDIDATES;
+    keys.truncate(MAX_CANDIDATES);
+    let now = gateway.clock().wall().as_secs();
+    Some(Candidates {
+        keys,
+        covered: (now, now + 1),
+        is_complete,
+    })
 }
 
 /// The longest window of a rule in seconds; 0 for a limit on open requests or with credits.

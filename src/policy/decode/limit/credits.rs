@@ -5,9 +5,10 @@ use super::super::super::context::LoadContext;
 use super::super::super::table::MapFields;
 use super::super::super::tree::{Located, SourceLocation};
 use super::phrase::ThrottleConfig;
-use super::{LimitFields, OnStoreError, Sharing};
+use super::{KeyPartConfig, LimitFields, OnStoreError, Sharing};
 
 const NO_WINDOWS: &str = "credits have no windows: no time refills them";
+const EACH_ROUTE: &str = "a key would have all of its credits on each route";
 const ADD_A_RATE: &str =
     "remove it; for a pace beside the credits write another limit with a `rate`";
 
@@ -30,6 +31,7 @@ impl LimitFields {
         let is_shared_loosely = is_other(self.sharing, Sharing::Strict);
         let is_open = self.on_store_error != OnStoreError::Closed;
         let multiplies = self.plans.is_some_and(|plans| plans.value);
+        let is_each = self.routes.is_each();
         let exact_help =
             "remove it: the store is asked about each request, so that no credit is used twice";
         let mistakes = [
@@ -86,11 +88,23 @@ impl LimitFields {
                 "without the store used credits would be used again",
                 "remove it, or write `closed`",
             ),
+            (
+                "ban",
+                true,
+                "customers without credits would be banned, also after they have paid",
+                "remove `ban`, or move it to another limit with a `rate`",
+            ),
+            ("routes", is_each, EACH_ROUTE, "write `all` or `listed`"),
         ];
         for (field, is_mistake, message, help) in mistakes {
             if is_mistake && fields.has(field) {
                 cx.error(fields.location_of(field), message, Some(help.into()));
             }
+        }
+        let parts = self.key.iter();
+        for part in parts.filter(|part| part.value == KeyPartConfig::Route) {
+            let help = "remove `route` from the key";
+            cx.error(part.location, EACH_ROUTE, Some(help.into()));
         }
     }
 }

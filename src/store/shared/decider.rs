@@ -124,7 +124,11 @@ impl Decider {
                         self.unspend(pending_call, now, |_| true);
                         self.decide_alone(&pending_call.items, pending_call.call.taking, now)
                     }
-                    CallPurpose::Refill | CallPurpose::Report => SharedDecision::default(),
+                    CallPurpose::Report => {
+                        self.keep_credits(pending_call);
+                        SharedDecision::default()
+                    }
+                    CallPurpose::Refill => SharedDecision::default(),
                 }
             }
         }
@@ -138,6 +142,21 @@ impl Decider {
             self.remove_units_to_confirm(&pending_call.items, now);
         }
         self.unspend(pending_call, now, |_| true);
+    }
+
+    /// Keeps a give-back of credits whose call has failed. It is sent again with its number, so Redis applies it once.
+    /// Units of other limits leave their window instead, but credits would stay used for ever.
+    pub(super) fn keep_credits(&self, failed_call: &PendingCall) {
+        let parts = failed_call.call.parts.iter();
+        let mut give_backs = parts.filter(|part| part.give_back.is_some());
+        let is_of_credits = give_backs.any(|part| {
+            let is_credits = |entry: &mut LedgerEntry| entry.sharing_plan.limit.is_credits();
+            self.ledger.with_entry(&part.name, is_credits) == Some(true)
+        });
+        if is_of_credits {
+            self.give_backs
+                .put_back(failed_call.clone(), failed_call.store_epoch);
+        }
     }
 
     /// Calls to send in this order: reports of ungranted units that the store has not acknowledged, then waiting
@@ -325,7 +344,9 @@ fn exceeds_rate(limit: &RateLimit, scale: Scale, used_units: &[u32], units_in_ha
 mod tests {
     use super::super::breaker::StoreStatus;
     use super::super::call::Call;
+    use super::super::sharing_plan::SharingPlan;
     use super::*;
+    use crate::limit::{Fingerprint, OnStoreError, Sharing};
     use crate::store::Settings;
 
     impl Decider {
@@ -366,5 +387,33 @@ mod tests {
             end_with(StoreError::NotConnected);
         }
         assert_eq!(decider.breaker.status(), StoreStatus::Away(Nanos(1)));
+    }
+
+    #[test]
+    fn credits_are_given_back_after_a_call_that_failed() {
+        let decider = Decider::of_test();
+        let limit = RateLimit::of_credits(true);
+        let registered = decider.memory.register("limit", &limit).unwrap();
+        let (sharing, on_error) = (Sharing::Strict, OnStoreError::Closed);
+        let plan = SharingPlan::new("limit", &limit, &registered, sharing, on_error).unwrap();
+        let (plan, key) = (Arc::new(plan), Fingerprint(7));
+        let name = plan.counter_name(key);
+        let ledger = &decider.ledger;
+        ledger.record_ungranted_use(&name, &plan, 1, 1, Nanos(1));
+        let part = plan.call_part(key, Scale::plan(1), 0, Nanos(1));
+        let mut call = PendingCall::report(part.give_back_call(1, 40, 1), Nanos(1));
+        call.store_epoch = decider.give_backs.store_epoch();
+        decider.finish_decision(&call, Err(StoreError::Late), Nanos(1));
+        let kept = decider.give_backs.take_ready(|_| true);
+        let parts = |calls: &[PendingCall]| calls.first().map(|call| call.call.parts.clone());
+        assert_eq!(
+            parts(&kept),
+            Some(call.call.parts.clone()),
+            "with its number"
+        );
+        // The store has lost its data, and with it what was granted.
+        decider.give_backs.clear();
+        decider.finish_decision(&call, Err(StoreError::Late), Nanos(1));
+        assert!(decider.give_backs.take_ready(|_| true).is_empty());
     }
 }

@@ -65,18 +65,23 @@ impl GiveBacks {
     }
 
     /// Takes out the give-backs of counters for which `is_ready` returns `true`. New ones get their numbers here, because
-    /// the store expects them roughly in the order of their numbers.
+    /// the store expects them roughly in the order of their numbers. Each gets the present epoch.
     pub(super) fn take_ready(&self, is_ready: impl Fn(&CounterName) -> bool) -> Vec<PendingCall> {
         // The lock is released first: a thread in `push` may hold a lock that `is_ready` needs.
-        let waiting = std::mem::take(&mut *self.waiting.lock());
+        let (waiting, store_epoch) = {
+            let mut waiting = self.waiting.lock();
+            (std::mem::take(&mut *waiting), self.store_epoch())
+        };
         let is_ready = |give_back: &PendingCall| {
             let part = give_back.call.parts.first();
             part.is_none_or(|part| is_ready(&part.name))
         };
-        let store_epoch = self.store_epoch();
         let (mut ready, not_ready): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
         for give_back in not_ready {
             self.put_back(give_back, store_epoch);
+        }
+        for give_back in &mut ready {
+            give_back.store_epoch = store_epoch;
         }
         for part in ready.iter_mut().flat_map(|ready| &mut ready.call.parts) {
             if let Some(give_back) = &mut part.give_back

@@ -103,7 +103,7 @@ impl PendingCall {
         PendingCall {
             call,
             sent_at,
-            // The two numbers are read only for calls to which units are granted.
+            // Read only for calls to which units are granted; of a give-back the sender sets the epoch.
             outage_count: 0,
             store_epoch: 0,
             items: SmallVec::new(),

@@ -415,15 +415,22 @@ impl SharedStore {
     /// Starts to send one call that no request waits for. A call that gives units back is kept for later if the store is
     /// not shared or the connection is not ready. Outside a runtime every call is dropped, and the store counts units that
     /// were to be given back until they leave their window.
-    pub fn send_in_background(self: &Arc<Self>, worker_index: usize, pending_call: PendingCall) {
+    pub fn send_in_background(
+        self: &Arc<Self>,
+        worker_index: usize,
+        mut pending_call: PendingCall,
+    ) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
         let is_shared = self.decider.breaker.status() == StoreStatus::Shared;
         let is_usable = is_shared && self.client.is_ready(worker_index);
+        let store_epoch = self.decider.give_backs.store_epoch();
         if pending_call.call.gives_back() && !is_usable {
-            let store_epoch = self.decider.give_backs.store_epoch();
             return self.decider.give_backs.push(pending_call, store_epoch);
+        }
+        if pending_call.call.gives_back() {
+            pending_call.store_epoch = store_epoch;
         }
         let shared = self.clone();
         runtime.spawn(async move {

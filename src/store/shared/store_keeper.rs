@@ -278,9 +278,13 @@ impl Keeper<'_> {
                     decider.record_copied(&pending_call, &reply);
                 }
                 RecoveryStep::Report(pending_call) => {
-                    shared
+                    let reply = shared
                         .call_in_background(connection_index, &pending_call)
-                        .await?;
+                        .await;
+                    if reply.is_err() {
+                        decider.keep_credits(&pending_call);
+                    }
+                    reply?;
                     decider.record_report(&pending_call, shared.clock.now());
                 }
                 RecoveryStep::Heartbeat { has_reported } => break has_reported,

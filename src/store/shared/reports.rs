@@ -131,7 +131,12 @@ impl Decider {
         };
         // Windows of the calendar begin at different times, so the longest may have the fewest units.
         let used_units = self.memory.used_units(&item, now).into_iter().max();
-        part.units_in_window = used_units.unwrap_or(0).min(max_used_units);
+        let used_units = used_units.unwrap_or(0);
+        part.units_in_window = match plan.limit.is_credits() {
+            // A full memory lacks units that it has admitted, and credits have no window that would free them.
+            true => used_units.max(ungranted_units),
+            false => used_units.min(max_used_units),
+        };
         let has_left_window =
             now.since(ungranted.admitted_at) > plan.store_limit().longest_window();
         let ungranted_units = if has_left_window { 0 } else { ungranted_units };
@@ -243,5 +248,28 @@ mod tests {
         assert_eq!(used_units.as_slice(), [90, 0]);
         let report = decider.report_ungranted(&[name], next_day).unwrap();
         assert_eq!(report.call.parts[0].units_in_window, 90);
+    }
+
+    /// A full memory has no cell for the key.
+    #[test]
+    fn credits_are_reported_without_a_count_in_memory() {
+        let decider = Decider::of_test();
+        let limit = RateLimit::of_credits(true);
+        let registered = decider.memory.register("limit", &limit).unwrap();
+        let (sharing, on_error) = (Sharing::Strict, OnStoreError::Closed);
+        let plan = SharingPlan::new("limit", &limit, &registered, sharing, on_error).unwrap();
+        let plan = Arc::new(plan);
+        let name = plan.counter_name(Fingerprint(7));
+        let now = END_OF_MONTH;
+        decider
+            .ledger
+            .record_ungranted_use(&name, &plan, 1, 90, now);
+        let report = decider.report_ungranted(&[name], now).unwrap();
+        assert_eq!(report.call.parts[0].units_in_window, 90);
+        let reports = decider.report_all(&[name], now);
+        let units = reports
+            .iter()
+            .map(|report| report.call.parts[0].units_in_window);
+        assert_eq!(units.collect::<Vec<_>>(), [90], "none were granted");
     }
 }

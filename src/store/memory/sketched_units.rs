@@ -66,6 +66,10 @@ pub(super) fn add_cell_units(
         // A loan has units of its own, which the cell counts and the sketch does not.
         return;
     }
+    if limit.is_credits() {
+        // The sketch never counts them, and its guesses would refuse what was paid for.
+        return;
+    }
     for (index, rate) in limit.windows.iter().enumerate() {
         let window = sketch_window(limit, rate.window());
         let estimate = sketch.estimate(now, item_cell.owner.key_buckets.sketch_hash, window);
@@ -89,7 +93,7 @@ pub(super) fn add_cell_units(
         finding.sketched |= !item_cell.has_room;
         let remaining = base.saturating_sub(counted_units);
         let total_units = counted_units.saturating_add(item.cost);
-        if item.cost > ceiling && !limit.is_credits() {
+        if item.cost > ceiling {
             finding.standing = LimitStanding::Unsatisfiable;
         } else if total_units > ceiling || counted_units == u32::MAX {
             let cell_units = used_units.saturating_add(item_cell.earlier_units);

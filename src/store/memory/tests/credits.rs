@@ -122,6 +122,27 @@ proptest! {
     }
 }
 
+/// What other keys have in the sketch may look like units of the account.
+#[test]
+fn the_sketch_refuses_no_credits_that_a_cell_counts() {
+    let memory = store(Settings::MIN_BUDGET_BYTES);
+    let empty = RuleLimit::from(RateLimit::of_credits(false));
+    let filled = empty.granted(LimitGrant { times: 1, add: 9 }).unwrap();
+    let credits = filled.rate().unwrap();
+    let account = memory.register("credits", credits).unwrap();
+    let request = [item(credits, account.slot(), 1)];
+    let scope_hash = memory.cells.slots.get(account.slot()).unwrap().scope_hash();
+    let key_buckets = memory
+        .cells
+        .table
+        .key_buckets(scope_hash, request[0].key, false);
+    memory
+        .sketch
+        .charge_all(START, key_buckets.sketch_hash, 1_000);
+    assert!(memory.is_sketch_active(credits, START));
+    assert_eq!(admitted(&memory, &request, START, 20), 9);
+}
+
 /// The sketch forgets units after a time, so it may not count credits.
 #[test]
 fn credits_without_room_are_refused() {

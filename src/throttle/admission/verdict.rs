@@ -71,8 +71,8 @@ impl Verdict {
         refusing_rules.collect()
     }
 
-    /// Whether waiting cannot help because the credits of the key are too few, and how much of that clients may see. `None`
-    /// if no limit with credits refuses, or another limit refuses for ever.
+    /// Whether waiting cannot help because of a limit with credits, and whether clients may see that the key has too few.
+    /// `None` if no such limit refuses, or another limit refuses for ever.
     pub fn lacking_credits(&self, rules: &[Arc<Rule>]) -> Option<Disclose> {
         let mut lacking = None;
         for rule_finding in &self.findings {
@@ -80,9 +80,14 @@ impl Verdict {
             match rule_finding.finding.standing {
                 _ if rule_finding.rule.base(rules).shadow => {}
                 LimitStanding::Unsatisfiable => return None,
-                LimitStanding::Refused if lacks_credits(rule, &rule_finding.finding) => {
+                LimitStanding::Refused if rule.limit.is_credits() => {
+                    // If memory lacks, the credits may suffice.
+                    let disclose = match rule_finding.finding.sketched {
+                        true => Disclose::None,
+                        false => rule.disclose,
+                    };
                     if lacking != Some(Disclose::All) {
-                        lacking = Some(rule.disclose);
+                        lacking = Some(disclose);
                     }
                 }
                 LimitStanding::Refused | LimitStanding::Within | LimitStanding::Over => {}
@@ -91,8 +96,8 @@ impl Verdict {
         lacking
     }
 
-    /// The seconds until all limits that refuse are expected to admit, at least 1. `None` if waiting cannot help, as for a
-    /// key that lacks credits.
+    /// The seconds until all limits that refuse are expected to admit, at least 1. `None` if waiting cannot help, as where
+    /// a limit with credits refuses.
     pub fn retry_after_secs(&self, rules: &[Arc<Rule>]) -> Option<u64> {
         let enforced = self
             .findings
@@ -105,7 +110,7 @@ impl Verdict {
                 LimitStanding::Refused => {
                     let rule = rule_finding.rule.resolve(rules);
                     // A gateway that decides alone knows nothing of credits, so another try soon may help.
-                    if !self.is_without_store && lacks_credits(rule, &rule_finding.finding) {
+                    if !self.is_without_store && rule.limit.is_credits() {
                         return None;
                     }
                     let wait = rule_finding.finding.wait;
@@ -184,11 +189,6 @@ impl Verdict {
     }
 }
 
-/// Whether a limit refuses because the credits of the key are too few. If memory lacks, the credits may suffice.
-fn lacks_credits(rule: &Rule, finding: &LimitFinding) -> bool {
-    rule.limit.is_credits() && !finding.sketched
-}
-
 /// Whether `rule_finding` decides rather than `earlier`, which is earlier in the findings; see [`Verdict::deciding`].
 #[inline]
 fn decides_before(rule_finding: &RuleFinding, earlier: &RuleFinding, rules: &[Arc<Rule>]) -> bool {
@@ -215,4 +215,48 @@ fn decides_before(rule_finding: &RuleFinding, earlier: &RuleFinding, rules: &[Ar
     };
     let order = order.then_with(|| window(rule_finding).cmp(&window(earlier)));
     order.is_gt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Identity, LimitName, RateLimit};
+
+    /// Memory lacks for the account, and no time is known at which that ends.
+    #[test]
+    fn no_refusal_of_credits_names_a_time() {
+        let name = LimitName::new("prepaid").unwrap();
+        let rule = Rule::new(name, 0, &[Identity::User], RateLimit::of_credits(false));
+        let rules = [Arc::new(rule)];
+        let finding = LimitFinding {
+            standing: LimitStanding::Refused,
+            window: 0,
+            quota: 9,
+            remaining: 0,
+            wait: Nanos::from_secs(50_000_000),
+            reset: Nanos::ZERO,
+            delay: Nanos::ZERO,
+            calendar_window: None,
+            sketched: true,
+        };
+        let rule_finding = RuleFinding {
+            rule: RuleRef {
+                index: 0,
+                override_number: 0,
+            },
+            key: Fingerprint(7),
+            finding,
+        };
+        let mut verdict = Verdict::default();
+        verdict.findings.push(rule_finding);
+        assert_eq!(verdict.retry_after_secs(&rules), None);
+        let disclose = Some(Disclose::None);
+        assert_eq!(
+            verdict.lacking_credits(&rules),
+            disclose,
+            "the credits may suffice"
+        );
+        verdict.findings[0].finding.sketched = false;
+        assert_eq!(verdict.lacking_credits(&rules), Some(Disclose::All));
+    }
 }

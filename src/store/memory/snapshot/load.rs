@@ -3,16 +3,20 @@
 //! their limit, or in rungs of the sketch that no limit uses any more.
 //!
 //! If the table has another size than the saved one, only a range of buckets is known for a key. The entry is then copied
-//! to each bucket of the range: one of them is the key's, and the other copies are evicted when they are fresh. If the
-//! range has more than [`MAX_COPIES`] buckets, or a copy has no room, the units are counted in the sketch.
+//! to each bucket of the range: one of them is the key's, and the other copies are evicted when they are fresh. Copies of
+//! credits never are, so of two that meet in a later load, the one with more used units stays. If the range has more than
+//! [`MAX_COPIES`] buckets, or a copy has no room, the units are counted in the sketch. Credits are lost then.
 
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::super::MemoryStore;
 use super::super::bucket_choice::possible_homes;
-use super::super::cells::{CellOwner, SavedState};
+use super::super::bucket_table::KeyBuckets;
+use super::super::cells::{CellOwner, Cells, SavedState};
 use super::super::entry_state::split_state;
 use super::super::networks::NetworkBudget;
 use super::super::sketch::SketchRow;
@@ -21,7 +25,7 @@ use super::blocks::SnapshotDamage;
 use super::records::{RecordVisitor, SavedPlace, SnapshotReader};
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, KeyState, RateLimit};
-use crate::store::RegisteredLimit;
+use crate::store::{LimitSlot, RegisteredLimit};
 
 /// The largest factor of a network's budget: that of a /32 of IPv6.
 const MAX_NETWORK_FACTOR: u32 = 256;
@@ -39,6 +43,8 @@ pub struct LoadedCounts {
     pub sketched_count: usize,
     /// Entries of limits that no longer exist, or for which no slot was free.
     pub dropped_count: usize,
+    /// Entries with credits for which there was no room or no slot. Their accounts begin as unused.
+    pub lost_credit_count: usize,
 }
 
 /// The store's limit for a limit of the snapshot.
@@ -201,8 +207,14 @@ impl Loader<'_> {
                     info,
                     limit: &target.limit,
                 };
-                has_room &= cells.restore_entry(&owner, former_bucket, saved, self.now);
+                if restored_credits(cells, &owner, self.now) < Some(max_units) {
+                    has_room &= cells.restore_entry(&owner, former_bucket, saved, self.now);
+                }
             }
+        }
+        if !has_room && target.limit.is_credits() {
+            self.loaded.lost_credit_count += 1;
+            return;
         }
         self.loaded.key_count += 1;
         if !has_room {
@@ -211,6 +223,32 @@ impl Loader<'_> {
             sketch.charge_all(self.now, sketch_hash, max_units);
         }
     }
+}
+
+/// The credits of a key that the entry of an earlier record has used; `None` without one, and for other limits.
+fn restored_credits(cells: &Cells, owner: &CellOwner<'_>, now: Nanos) -> Option<u32> {
+    if !owner.limit.is_credits() {
+        return None;
+    }
+    let KeyBuckets {
+        home_bucket,
+        alternate_bucket,
+        ..
+    } = owner.key_buckets;
+    let buckets = SmallVec::from_slice(&[home_bucket, alternate_bucket]);
+    let mut locked = cells.table.lock_all(buckets);
+    let position = cells.find_entry(&mut locked, owner)?;
+    let slot = LimitSlot(locked.mark(position)?.slot());
+    let info = cells.slots.get(slot)?;
+    let limit = info.limit();
+    let owner = CellOwner {
+        slot,
+        info,
+        limit: &limit,
+        key_buckets: owner.key_buckets,
+    };
+    let used_units = |cell: &KeyState<'_>| max_used(cell, now);
+    Some(cells.read_cell(&mut locked, position, &owner, used_units))
 }
 
 /// The most units that the cell's key may have used, in any window.

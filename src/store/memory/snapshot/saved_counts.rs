@@ -57,8 +57,14 @@ impl SavedCounts {
             key_count: keys,
             sketched_count: sketched,
             dropped_count: dropped,
+            lost_credit_count: accounts,
         } = loaded;
         tracing::info!(%path, age, keys, sketched, dropped, "counts restored");
+        if accounts > 0 {
+            let message = "memory has no room for the used credits of some accounts, which begin as unused; \
+                raise `store.memory` and start again";
+            tracing::error!(%path, accounts, "{message}");
+        }
         Ok(loaded)
     }
 }

@@ -1,6 +1,7 @@
 //! A snapshot at a random moment, loaded into another store: its findings are those of the store that went on.
 
 mod busy;
+mod credits;
 mod files;
 
 use proptest::prelude::*;

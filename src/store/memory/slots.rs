@@ -157,7 +157,8 @@ impl Slots {
     }
 
     /// The slot of a limit from a snapshot. A registered limit of this shape stays as it is. Another shape gets a slot of
-    /// its own under the scope. `None` if the scope is not registered, or all slots are in use.
+    /// its own under the scope. `None` if the scope is not registered, or all slots are in use. Credits get a slot without
+    /// their scope too: their accounts stay, and a policy may have the limit again.
     pub(super) fn register_saved(
         &self,
         scope: &str,
@@ -167,7 +168,11 @@ impl Slots {
         let (shape, is_inline) = (limit.shape(), limit.is_inline());
         {
             let table = self.scopes.lock();
-            let mut shapes = table.scopes.get(scope)?.shapes.iter();
+            let registered_scope = table.scopes.get(scope);
+            if registered_scope.is_none() && !limit.is_credits() {
+                return None;
+            }
+            let mut shapes = registered_scope.into_iter().flat_map(|scope| &scope.shapes);
             let same_shape = shapes.find(|old| old.shape == shape && old.is_inline == is_inline);
             if let Some(RegisteredShape { registered, .. }) = same_shape {
                 return Some(registered.clone());

@@ -81,7 +81,9 @@ impl MemoryStore {
     }
 
     /// Registers a limit. A scope keeps its slot while its limit keeps its shape, so that counts survive edited quotas.
-    /// Cells of another shape are converted when they are next used. The sketch gets the rungs of the limit's windows.
+    /// Cells of another shape are converted when they are next used. Credits have counts of their own beside those of a rate
+    /// with their name, so both are kept while the limit is of the other kind. The sketch gets the rungs of the limit's
+    /// windows.
     ///
     /// # Errors
     ///
@@ -91,7 +93,12 @@ impl MemoryStore {
             self.sketch.add_rung(window);
         }
         let Cells { slots, table, .. } = &self.cells;
-        slots.register(scope, limit, || table.used_slots())
+        let used_slots = || table.used_slots();
+        match limit.is_credits() {
+            // No scope of a policy has a blank.
+            true => slots.register(&format!("{scope} credits"), limit, used_slots),
+            false => slots.register(scope, limit, used_slots),
+        }
     }
 
     /// The place where decisions look for a key first, for a plan with this multiplier. `None` if the slot was never

@@ -122,6 +122,22 @@ proptest! {
     }
 }
 
+#[test]
+fn a_rate_of_the_same_name_in_between_frees_no_credits() {
+    let memory = store(Settings::MIN_BUDGET_BYTES);
+    let empty = RuleLimit::from(RateLimit::of_credits(false));
+    let filled = empty.granted(LimitGrant { times: 1, add: 9 }).unwrap();
+    let credits = filled.rate().unwrap();
+    let take_all = |limit: &RateLimit| {
+        let registered = memory.register("limit", limit).unwrap();
+        let request = [item(limit, registered.slot(), 1)];
+        admitted(&memory, &request, START, 20)
+    };
+    assert_eq!(take_all(credits), 9);
+    assert_eq!(take_all(&limit("5/d", Algorithm::FixedWindow)), 5);
+    assert_eq!(take_all(credits), 0);
+}
+
 /// What other keys have in the sketch may look like units of the account.
 #[test]
 fn the_sketch_refuses_no_credits_that_a_cell_counts() {

@@ -60,3 +60,18 @@ fn used_credits_outlive_changes_of_the_memory() {
         assert_used(&subject, used);
     }
 }
+
+#[test]
+fn used_credits_outlive_a_process_without_their_limit() {
+    let limits = [credits()];
+    let before = TestStore::new(1 << 20, &limits);
+    use_one_of_each(&before);
+    let without = restart(&before, 1 << 20, &[]);
+    let again = restart(&without, 1 << 20, &limits);
+    assert_used(&again, 1);
+    // In the meantime the name was that of a rate.
+    let rate = RateLimit::hard("5/m".parse().unwrap());
+    let with_rate = restart(&again, 1 << 20, &[rate]);
+    assert!(with_rate.peek(0, 1, Scale::plan(1), START).0);
+    assert_used(&restart(&with_rate, 1 << 20, &limits), 1);
+}

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::limit::LimitName;
 use crate::net::Address;
 use crate::policy;
 use crate::record;
@@ -42,6 +43,12 @@ pub enum Error {
     /// The folder of the file of orders, such as bans, cannot be created.
     #[error("cannot keep orders of operators: {0}")]
     Orders(io::Error),
+    /// A reload has a limit with credits, and the store with which the process began would forget what is used of them.
+    #[error(
+        "`{0}` has credits, and the store with which this process began forgets counts: a reload does not change `store`; \
+         restart the gateway"
+    )]
+    ForgottenCredits(LimitName),
     /// A thread of a worker or of another part cannot be started, or has no runtime.
     #[error("cannot start a worker: {0}")]
     Thread(io::Error),

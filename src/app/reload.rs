@@ -64,6 +64,11 @@ impl Gateway {
             let _reload_guard = self.publisher.lock.lock();
             let loaded = policy::load(&self.config_path).map_err(Error::Policy)?;
             let mut ruleset = loaded.ruleset;
+            let mut rules = ruleset.rules.iter();
+            let credits = rules.find(|rule| rule.limit.is_credits());
+            if let Some(rule) = credits.filter(|_| !self.process_settings.keeps_counts()) {
+                return Err(Error::ForgottenCredits(rule.name.clone()));
+            }
             let config_before = self.running();
             let operators_before = &config_before.ruleset.operators;
             // The listener may be reached from everywhere until the next start, so it stays closed to strangers.

@@ -166,6 +166,14 @@ pub struct ProcessSettings {
 }
 
 impl ProcessSettings {
+    /// Whether counts outlive the process, as limits with credits need it. memcached forgets counts when it is full.
+    pub fn keeps_counts(&self) -> bool {
+        match &self.shared {
+            Some(shared) => matches!(shared.backend, shared::Backend::Redis(..)),
+            None => self.snapshots.is_some(),
+        }
+    }
+
     /// The fields of the gateway file in which `other` differs; `record` also stands for its `push`. The tokens and the
     /// roots of `push` and `traces` do not count, because a reload may change them. Nor does the end of traces.
     pub fn differences(&self, other: &ProcessSettings) -> Vec<&'static str> {

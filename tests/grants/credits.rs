@@ -355,3 +355,22 @@ fn a_store_that_keeps_its_data_keeps_used_credits() {
     assert_eq!(left(&pair[1]), 6);
     assert_eq!(admitted_by_both(&pair), 6);
 }
+
+/// A reload does not change the store, and the running one keeps no counts.
+#[test]
+fn a_reload_adds_no_credits_that_the_process_would_forget() {
+    let mut site = Site::start("", "{ few: { key: user, rate: 9/h } }");
+    let gateway = site.folder.path().join("tollgate.yaml");
+    let text = fs::read_to_string(&gateway).unwrap();
+    fs::write(&gateway, format!("{text}store: {{ snapshots: data }}\n")).unwrap();
+    let policy = site.folder.path().join("policies/all.yaml");
+    let text = format!("match: /**\nupstream: up\nlimits: {LIMITS}\n");
+    fs::write(&policy, text).unwrap();
+    let reload = site.server.ask("POST", "/v1/reload", "");
+    assert_ne!(reload.status(), 200);
+    assert_contains(&reload.text(), &["`prepaid` has credits", "restart"]);
+    assert_eq!(site.status(ALICE), 200, "the files before still hold");
+    site.restart();
+    fill(&site, 2);
+    assert_eq!(site.admitted(ALICE), 2);
+}

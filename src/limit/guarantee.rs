@@ -62,14 +62,10 @@ impl Rule {
             CountMode::CostBytes(_) => (" bytes", "bytes"),
             _ => ("", "cost"),
         };
-        let windows = limit
-            .windows
-            .iter()
-            .map(|rate| match (rate.is_credits(), rate.quota()) {
-                (true, 0) => "the credits of a key".to_owned(),
-                (true, quota) => format!("its {quota} credits"),
-                (false, quota) => format!("{quota}{unit} in {}", format_window(rate)),
-            });
+        let windows = limit.windows.iter().map(|rate| match rate.is_credits() {
+            true => format_credits(rate),
+            false => format!("{}{unit} in {}", rate.quota(), format_window(rate)),
+        });
         format!(
             "admits until {} are used; each request in flight may pass that by its own {cost}: add `reserve`",
             windows.collect::<Vec<_>>().join(" or ")
@@ -108,10 +104,9 @@ impl RateLimit {
                     "never more than {quota} in any {span}, a unit counts for up to {bucket_span} longer"
                 )
             }
-            Algorithm::FixedWindow if rate.is_credits() => match quota {
-                0 => "never more than the credits that operators add to a key".to_owned(),
-                quota => format!("never more than its {quota} credits"),
-            },
+            Algorithm::FixedWindow if rate.is_credits() => {
+                format!("never more than {}", format_credits(rate))
+            }
             Algorithm::FixedWindow if rate.calendar().is_some() => {
                 format!("never more than {quota} in {}", format_window(rate))
             }
@@ -148,6 +143,14 @@ impl RateLimit {
             self.max_words() * size_of::<u32>() + BLOCK_OVERHEAD_BYTES
         };
         TABLE_ENTRY_BYTES + block_bytes
+    }
+}
+
+/// Formats the credits of a key, or of all keys of a limit.
+fn format_credits(rate: &Rate) -> String {
+    match rate.quota() {
+        0 => "the credits that operators add to a key".to_owned(),
+        quota => format!("its {quota} credits"),
     }
 }
 
@@ -210,6 +213,12 @@ mod tests {
         rule.count = CountMode::CostHeader("x-cost".parse().unwrap());
         let open = "admits until 100 in any 60 s are used; each request in flight may pass that by its own cost: add `reserve`";
         assert_eq!(rule.guarantee(), open);
+        let credits = Rule {
+            limit: RateLimit::of_credits(true).into(),
+            ..rule.clone()
+        };
+        let open = "admits until the credits that operators add to a key are used; each request in flight may pass that by its own cost: add `reserve`";
+        assert_eq!(credits.guarantee(), open);
         let reserve = |source| Reserve {
             source,
             otherwise: 9,

@@ -356,6 +356,32 @@ fn a_store_that_keeps_its_data_keeps_used_credits() {
     assert_eq!(admitted_by_both(&pair), 6);
 }
 
+/// A gateway that has just begun knows nothing of an account in the store.
+#[test]
+fn usage_shows_no_guess_of_what_is_left() {
+    let redis = Redis::start();
+    let store = format!("redis://127.0.0.1:{}", redis.port);
+    let gateway = format!("usage: /left\nstore: {{ address: \"{store}\", budget: 1s }}\n");
+    let site = Site::start(&gateway, LIMITS);
+    wait_until("the store is shared", || is_shared(&site));
+    fill(&site, 5);
+    let usage = || {
+        let mut client = site.server.connect();
+        client.send(format!("GET /left HTTP/1.1\r\nhost: t\r\n{ALICE}\r\n"));
+        json_of(&client.answer())["limits"][0].clone()
+    };
+    let unknown = usage();
+    assert_eq!(unknown["credits"], json!({ "added": 5 }));
+    assert_eq!(unknown["remaining"], Value::Null);
+    assert_eq!(site.status(ALICE), 200);
+    let known = usage();
+    assert_eq!(
+        known["credits"],
+        json!({ "added": 5, "used": 1, "left": 4 })
+    );
+    assert_eq!(known["remaining"], 4);
+}
+
 /// A reload does not change the store, and the running one keeps no counts.
 #[test]
 fn a_reload_adds_no_credits_that_the_process_would_forget() {

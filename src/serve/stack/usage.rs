@@ -359,6 +359,9 @@ impl<'g> ShownLimits<'g> {
             return;
         };
         let (finding, rule) = (&rule_finding.finding, rule_finding.rule.resolve(rules));
+        // Nobody may take an account that this gateway has not yet heard of for a full one.
+        let admission = &self.generation.admission;
+        let is_known = !rule.limit.is_credits() || admission.knows_use(rule, rule_finding.key);
         let (remaining, reset) = rule.limit.client_figures(finding);
         let mut members = Map::new();
         let mut add_member = |name: &str, value: Value| members.insert(name.to_owned(), value);
@@ -371,10 +374,14 @@ impl<'g> ShownLimits<'g> {
         if let Some(length) = rule.limit.window_length(finding) {
             add_member("window", length.ceil_secs().into());
         }
-        add_member("remaining", remaining.into());
-        if rule.limit.is_credits() {
-            add_member("credits", explanation::describe_credits(finding));
+        if is_known {
+            add_member("remaining", remaining.into());
         }
+        match rule.limit.is_credits() {
+            true if is_known => add_member("credits", explanation::describe_credits(finding)),
+            true => add_member("credits", json!({ "added": finding.quota })),
+            false => None,
+        };
         if let Some(reset) = reset {
             add_member("reset", rule.limit.whole_seconds(reset).into());
         }

@@ -181,6 +181,11 @@ impl LedgerEntry {
         self.has_limit_of(plan) && self.last_reply.refuses(cost, units_in_hand, now)
     }
 
+    /// Whether the store has replied about the counter.
+    pub fn has_reply(&self) -> bool {
+        !self.last_reply.used_units.is_empty()
+    }
+
     /// Counts by another plan from now on.
     pub fn use_plan(&mut self, plan: &Arc<SharingPlan>) {
         if !self.has_limit_of(plan) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base::clock::{Clock, Nanos};
 use crate::base::telemetry::WorkerCounter;
-use crate::limit::{Concurrency, RateLimit, Rule, RuleLimit, Sharing};
+use crate::limit::{Concurrency, Fingerprint, RateLimit, Rule, RuleLimit, Sharing};
 use crate::store::permits::{PermitScope, SharedTerms};
 use crate::store::shared::sharing_plan::SharingPlan;
 use crate::store::{self, LimitSlot, MemoryStore, Permits, RegisteredLimit, SharedStore};
@@ -223,6 +223,16 @@ impl Admission {
             RuleCounter::Rate(_, sharing) => sharing.as_ref()?.plan.as_ref(),
             RuleCounter::Open(_) => None,
         }
+    }
+
+    /// Whether this gateway knows what a key has used: of a limit in a shared store, whether that has replied about the key.
+    /// `rule` must be one that the admission was made for.
+    pub fn knows_use(&self, rule: &Rule, key: Fingerprint) -> bool {
+        let (Some(shared), Some(plan)) = (&self.shared, self.plan(rule)) else {
+            return true;
+        };
+        let ledger = &shared.store.decider.ledger;
+        ledger.with_entry(&plan.counter_name(key), |entry| entry.has_reply()) == Some(true)
     }
 
     /// The store that gateways share; `None` if this gateway counts for itself.

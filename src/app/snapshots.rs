@@ -1,13 +1,15 @@
 //! Restores the counts that the previous process saved, and starts and ends the thread that saves the counts of this
 //! process. A snapshot holds counts, the secret with which their keys are hashed, and the time at which it was made.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::error::Error;
 use super::gateway::Gateway;
 use crate::base::clock::Clock;
 use crate::identity::Keyer;
-use crate::policy::ProcessSettings;
+use crate::operator::GrantRegistry;
+use crate::policy::{ProcessSettings, Ruleset};
 use crate::store::MemoryStore;
 use crate::store::snapshot::{SavedCounts, SnapshotWriter};
 
@@ -48,12 +50,38 @@ impl RestoredState {
     }
 
     /// Loads the counts into the store, which must have its limits already and no counts yet. Damage is logged; counts
-    /// behind the damage start at zero.
-    pub fn restore_counts(self, store: &MemoryStore) {
+    /// behind the damage start at zero. Returns whether all counts of a snapshot were loaded.
+    pub fn restore_counts(self, store: &MemoryStore) -> bool {
         let now = self.clock.now();
-        if let Some(Err(damage)) = self.snapshot.map(|snapshot| snapshot.load(store, now)) {
-            tracing::error!(%damage, "restoring counts failed halfway; the rest starts at zero");
+        match self.snapshot.map(|snapshot| snapshot.load(store, now)) {
+            Some(Ok(_)) => true,
+            Some(Err(damage)) => {
+                tracing::error!(%damage, "restoring counts failed halfway; the rest starts at zero");
+                false
+            }
+            None => false,
         }
+    }
+}
+
+/// Logs how many accounts of limits with credits there are, where the counts of what was used of them are missing.
+pub fn log_uncounted_accounts(ruleset: &Ruleset, grants: &GrantRegistry) {
+    let rules = ruleset.rules.iter();
+    let credits = rules.filter(|rule| rule.limit.is_credits());
+    let limits: HashSet<String> = credits.map(|rule| rule.granted_limit()).collect();
+    if limits.is_empty() {
+        return;
+    }
+    let grants = grants.list();
+    let accounts = grants
+        .iter()
+        .filter(|grant| limits.contains(&grant.terms.limit));
+    let accounts = accounts.count();
+    if accounts > 0 {
+        tracing::error!(
+            accounts,
+            "no complete snapshot of counts was found, so used credits of accounts can be used again"
+        );
     }
 }
 

@@ -20,7 +20,7 @@ use super::order_keeper::{OrderKeeper, OrderUpdater};
 use super::passed_key_sets::PassedKeySets;
 use super::pusher::start_pusher;
 use super::servers::build_servers;
-use super::snapshots::RestoredState;
+use super::snapshots::{RestoredState, log_uncounted_accounts};
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::net::Address;
@@ -85,7 +85,7 @@ impl Gateway {
         let ruleset = Arc::new(loaded.ruleset);
         let (admission, shared) = start_admission(&process, &ruleset, &store, &clock)?;
         // The admission has registered the limits, which the counts need.
-        restored_state.restore_counts(&store);
+        let has_counts = restored_state.restore_counts(&store);
         let ticket_keys = listener_tls::new_ticket_keys()?;
         let certificate_renewer =
             CertificateRenewer::new(clock.clone(), registry.clone(), keyer.seed());
@@ -114,6 +114,9 @@ impl Gateway {
             admission,
             process_keyer: keyer.clone(),
         };
+        if process.snapshots.is_some() && shared.is_none() && !has_counts {
+            log_uncounted_accounts(&running.ruleset, &running.grants);
+        }
         let running = Arc::new(RwLock::new(running));
         let publisher = ConfigPublisher::new(running.clone());
         let live_metrics = Arc::new(LiveMetrics {

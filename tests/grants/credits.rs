@@ -382,6 +382,29 @@ fn usage_shows_no_guess_of_what_is_left() {
     assert_eq!(known["remaining"], 4);
 }
 
+/// The counts are gone, and the accounts are there.
+#[test]
+fn accounts_without_their_counts_are_an_error_in_the_log() {
+    let mut site = Site::start("store: { snapshots: data, every: 1s }\n", LIMITS);
+    fill(&site, 5);
+    wait_for_snapshot(&site);
+    site.server.signal(Signal::KILL);
+    site.server.ended();
+    for entry in fs::read_dir(site.folder.path().join("data")).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_string_lossy().starts_with("counts.") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    site.restart();
+    let has_error = |line: &String| line.contains("ERROR") && line.contains("accounts=1");
+    assert!(
+        site.server.early.iter().any(has_error),
+        "{:?}",
+        site.server.early
+    );
+}
+
 /// A reload does not change the store, and the running one keeps no counts.
 #[test]
 fn a_reload_adds_no_credits_that_the_process_would_forget() {

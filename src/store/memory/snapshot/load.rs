@@ -43,7 +43,7 @@ pub struct LoadedCounts {
     pub sketched_count: usize,
     /// Entries of limits that no longer exist, or for which no slot was free.
     pub dropped_count: usize,
-    /// Entries with credits for which there was no room or no slot. Their accounts begin as unused.
+    /// Entries with credits for which there was no room. Their accounts begin as unused.
     pub lost_credit_count: usize,
 }
 

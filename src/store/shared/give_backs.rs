@@ -83,6 +83,15 @@ impl GiveBacks {
         for give_back in &mut ready {
             give_back.store_epoch = store_epoch;
         }
+        // Those that were sent before have lower numbers than new ones get.
+        ready.sort_by_key(|ready| {
+            let give_back = ready
+                .call
+                .parts
+                .first()
+                .and_then(|part| part.give_back.as_ref());
+            give_back.is_none_or(|give_back| give_back.number == 0)
+        });
         for part in ready.iter_mut().flat_map(|ready| &mut ready.call.parts) {
             if let Some(give_back) = &mut part.give_back
                 && give_back.number == 0

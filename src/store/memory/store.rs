@@ -81,9 +81,8 @@ impl MemoryStore {
     }
 
     /// Registers a limit. A scope keeps its slot while its limit keeps its shape, so that counts survive edited quotas.
-    /// Cells of another shape are converted when they are next used. Credits have counts of their own beside those of a rate
-    /// with their name, so both are kept while the limit is of the other kind. The sketch gets the rungs of the limit's
-    /// windows.
+    /// Cells of another shape are converted when they are next used. Credits and a rate of one name have counts of their
+    /// own, which are kept while the limit is of the other kind. The sketch gets the rungs of the limit's windows.
     ///
     /// # Errors
     ///

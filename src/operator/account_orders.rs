@@ -67,7 +67,7 @@ impl GrantRegistry {
         let id = match order {
             Some(id) if !CreditOrder::is_id(&id) => return Err(GrantOrderError::OrderId),
             Some(id) => id,
-            None => format!("{:016x}", Keyer::random().seed()),
+            None => random_id(),
         };
         let mut state = self.entries.lock();
         let wall_millis = self.entries.wall_millis();
@@ -81,8 +81,7 @@ impl GrantRegistry {
         }
         let held_terms = held.as_ref().and_then(OperatorEntry::credit_terms).cloned();
         let mut terms = held_terms.unwrap_or(new_terms);
-        let units = i64::from(add);
-        let is_new = terms.add(id.clone(), units, wall_millis)?;
+        let is_new = terms.add(id.clone(), add, wall_millis)?;
         if is_new {
             let entry = OperatorEntry {
                 kind: EntryKind::Credit,
@@ -107,7 +106,7 @@ impl GrantRegistry {
         }
         let order = HeldOrder {
             id,
-            units,
+            units: i64::from(add),
             is_repeated: !is_new,
         };
         let listed = self.listed(&state, (EntryKind::Credit, &subject), wall_millis);
@@ -142,9 +141,9 @@ impl GrantRegistry {
         if terms.added() != account.terms.add {
             return Err(GrantOrderError::ChangedMeanwhile);
         }
-        let id = terms.revocation_id();
-        let left = left.min(terms.added());
-        if left > 0 && terms.add(id, -i64::from(left), wall_millis)? {
+        let id = format!("revoke-{}", random_id());
+        let used = terms.added().saturating_sub(left);
+        if left > 0 && terms.take_back(id, used, wall_millis) {
             let entry = OperatorEntry {
                 reason: String::new(),
                 by: bounded_name(by),
@@ -185,4 +184,9 @@ impl GrantRegistry {
             false => Err(GrantOrderError::Superseded(subject)),
         }
     }
+}
+
+/// An id for an order of which the caller has given none.
+fn random_id() -> String {
+    format!("{:016x}", Keyer::random().seed())
 }

@@ -2,10 +2,8 @@
 //! of an account by several gateways are joined, so that no order is lost, whichever gateway took it.
 
 use std::collections::{BTreeMap, HashSet};
-use std::hash::Hasher;
 
 use serde::{Deserialize, Serialize};
-use siphasher::sip::SipHasher13;
 
 use super::error::GrantOrderError;
 use crate::limit::Rate;
@@ -15,7 +13,7 @@ const KEPT_MILLIS: u64 = 7 * 86_400_000;
 /// An account of at most so many orders keeps the ids of all of them, however old they are.
 const KEPT_ORDERS: usize = 8;
 /// The largest total of orders that are counted together.
-const MAX_EARLIER_UNITS: u64 = 1_000_000_000_000_000;
+const MAX_EARLIER_UNITS: i64 = 1_000_000_000_000_000;
 
 /// The account of a key of a limit with credits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +23,7 @@ pub struct CreditTerms {
     /// What is kept of orders that have lost their ids.
     #[serde(default)]
     pub earlier: EarlierOrders,
-    /// The other orders: ascending, each id once. At most [`CreditTerms::MAX_JOINED_ORDERS`].
+    /// The other orders: ascending by time and id, each id once. At most [`CreditTerms::MAX_JOINED_ORDERS`].
     pub orders: Vec<CreditOrder>,
 }
 
@@ -36,19 +34,22 @@ pub struct EarlierOrders {
     pub through: u64,
     /// How many there are.
     pub count: u64,
-    /// The sum of their units.
+    /// What the account had in all after them. Never below 0.
     pub units: i64,
 }
 
 /// One order of an account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CreditOrder {
-    /// When it was ordered, in milliseconds since 1970.
+    /// When it was ordered, in milliseconds since 1970: later than all orders that its gateway knew.
     pub at: u64,
-    /// The credits that it adds; below 0 if it takes some back.
-    pub units: i64,
     /// The id that the caller has given, or a random one.
     pub id: String,
+    /// The credits that it adds; below 0 if it takes some back.
+    pub units: i64,
+    /// What the account has in all after an order that takes credits back, whatever came before: those that were used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u32>,
 }
 
 impl CreditOrder {
@@ -65,9 +66,9 @@ impl CreditOrder {
 impl CreditTerms {
     /// Most orders of an account within [`KEPT_MILLIS`].
     pub const MAX_ORDERS: usize = 64;
-    /// Most orders of an account that gateways have taken while they were apart: those of four gateways. Beyond that the
-    /// earliest ones lose their ids early.
-    pub const MAX_JOINED_ORDERS: usize = 4 * CreditTerms::MAX_ORDERS;
+    /// Most orders of an account that several gateways have taken before they knew of each other's: those of 16 gateways.
+    /// What has more of them is not taken over.
+    pub const MAX_JOINED_ORDERS: usize = 16 * CreditTerms::MAX_ORDERS;
 
     /// The account of a key that has none yet.
     pub fn new(limit: String) -> CreditTerms {
@@ -98,9 +99,10 @@ impl CreditTerms {
     pub fn add(
         &mut self,
         id: String,
-        units: i64,
+        units: u32,
         wall_millis: u64,
     ) -> Result<bool, GrantOrderError> {
+        let units = i64::from(units);
         if let Some(held) = self.order(&id) {
             return match held.units == units {
                 true => Ok(false),
@@ -110,23 +112,36 @@ impl CreditTerms {
         if self.total().saturating_add(units) > i64::from(Rate::MAX_QUOTA) {
             return Err(GrantOrderError::TooManyCredits(self.added()));
         }
-        if self.orders.len() > KEPT_ORDERS {
-            let oldest_kept = wall_millis.saturating_sub(KEPT_MILLIS);
-            let is_old = |order: &CreditOrder| order.at < oldest_kept;
-            self.fold(self.orders.partition_point(is_old));
-        }
-        // What is taken back needs an order before it, so it needs no bound.
-        if self.orders.len() >= CreditTerms::MAX_ORDERS && units > 0 {
+        self.fold_old(wall_millis);
+        if self.orders.len() >= CreditTerms::MAX_ORDERS {
             return Err(GrantOrderError::TooManyOrders(CreditTerms::MAX_ORDERS));
         }
-        // An order whose time is covered would count as one of the earlier ones.
-        let at = wall_millis.max(self.earlier.through.saturating_add(1));
-        self.orders.push(CreditOrder { at, units, id });
-        self.orders.sort_unstable();
+        self.push(id, units, None, wall_millis);
         Ok(true)
     }
 
-    /// The account with the orders of both. The order of several joins does not matter, and none counts twice.
+    /// Takes back what is beyond the credits that were used. Returns whether that is anything. Such an order needs no
+    /// bound: between two of them there is one that adds credits.
+    pub fn take_back(&mut self, id: String, used: u32, wall_millis: u64) -> bool {
+        let taken = self.total() - i64::from(used);
+        if taken <= 0 {
+            return false;
+        }
+        self.fold_old(wall_millis);
+        let units = taken.min(i64::from(Rate::MAX_QUOTA));
+        self.push(id, -units, Some(used), wall_millis);
+        true
+    }
+
+    /// Adds an order after all others: before an order that takes credits back, it would be taken back too.
+    fn push(&mut self, id: String, units: i64, to: Option<u32>, wall_millis: u64) {
+        let last = self.orders.last().map_or(0, |order| order.at);
+        let at = wall_millis.max(last.max(self.earlier.through).saturating_add(1));
+        self.orders.push(CreditOrder { at, id, units, to });
+    }
+
+    /// The account with the orders of both. The order of several joins does not matter, and none counts twice. Of two
+    /// orders with one id the later one counts, and of those of one time the larger one.
     pub fn join(&self, other: &CreditTerms) -> CreditTerms {
         let earlier = self.earlier.max(other.earlier);
         let mut by_id: BTreeMap<&str, &CreditOrder> = BTreeMap::new();
@@ -139,46 +154,54 @@ impl CreditTerms {
             .filter(|order| order.at > earlier.through);
         let mut orders: Vec<CreditOrder> = orders.cloned().collect();
         orders.sort_unstable();
-        let mut joined = CreditTerms {
+        CreditTerms {
             limit: self.limit.clone(),
             earlier,
             orders,
-        };
-        let count = joined.orders.len();
-        joined.fold(count.saturating_sub(CreditTerms::MAX_JOINED_ORDERS));
-        joined
-    }
-
-    /// The id of the order that takes back what is left of this account: the same at all gateways, or else two of them
-    /// could take the same credits back.
-    pub fn revocation_id(&self) -> String {
-        let mut hasher = SipHasher13::new();
-        hasher.write_u64(self.earlier.through);
-        hasher.write_u64(self.earlier.count);
-        for order in &self.orders {
-            hasher.write(order.id.as_bytes());
-            hasher.write_u8(b' ');
         }
-        format!("revoke-{:016x}", hasher.finish())
     }
 
-    /// Counts the first orders together, and all others of the same time as the last of them.
+    /// The first order of which the other account has one with the same id and other units.
+    pub(super) fn conflict(&self, other: &CreditTerms) -> Option<&CreditOrder> {
+        let mut orders = self.orders.iter();
+        orders.find(|order| {
+            let held = other.order(&order.id);
+            held.is_some_and(|held| held.units != order.units)
+        })
+    }
+
+    /// Counts old orders together, but not the last ones. A clock that is ahead makes none of them old, unless there is
+    /// no other way to take one more.
+    fn fold_old(&mut self, wall_millis: u64) {
+        let last = self.orders.last().map_or(0, |order| order.at);
+        let now = match self.orders.len() < CreditTerms::MAX_ORDERS {
+            true => wall_millis.min(last),
+            false => wall_millis,
+        };
+        let oldest_kept = now.saturating_sub(KEPT_MILLIS);
+        let old_count = self.orders.partition_point(|order| order.at < oldest_kept);
+        self.fold(old_count.min(self.orders.len().saturating_sub(KEPT_ORDERS)));
+    }
+
+    /// Counts the first orders together, except those of the time of the first one that stays.
     fn fold(&mut self, count: usize) {
+        let count = match self.orders.get(count) {
+            Some(kept) => self.orders.partition_point(|order| order.at < kept.at),
+            None => self.orders.len(),
+        };
         let Some(last) = count.checked_sub(1).and_then(|last| self.orders.get(last)) else {
             return;
         };
-        let through = last.at;
-        let count = self.orders.partition_point(|order| order.at <= through);
-        for order in self.orders.drain(..count) {
-            self.earlier.units = self.earlier.units.saturating_add(order.units);
-        }
-        self.earlier.count = self.earlier.count.saturating_add(count as u64);
-        self.earlier.through = through;
+        self.earlier = EarlierOrders {
+            through: last.at,
+            count: self.earlier.count.saturating_add(count as u64),
+            units: total_after(self.earlier.units, &self.orders[..count]),
+        };
+        self.orders.drain(..count);
     }
 
     fn total(&self) -> i64 {
-        let units = self.orders.iter().map(|order| order.units);
-        units.fold(self.earlier.units, i64::saturating_add)
+        total_after(self.earlier.units, &self.orders)
     }
 
     /// What an account of this key is about. Names of limits have no blanks.
@@ -208,14 +231,24 @@ impl CreditTerms {
             && ids.len() == self.orders.len()
             && first.is_none_or(|order| self.earlier.through < order.at)
             && self.earlier.through < latest
-            && self.earlier.units.unsigned_abs() <= MAX_EARLIER_UNITS
+            && (0..=MAX_EARLIER_UNITS).contains(&self.earlier.units)
             && orders.all(|order| {
                 order.at < latest
                     && CreditOrder::is_id(&order.id)
                     && (1..=u64::from(Rate::MAX_QUOTA)).contains(&order.units.unsigned_abs())
+                    && order.to.is_some() == (order.units < 0)
+                    && order.to.is_none_or(|to| to <= Rate::MAX_QUOTA)
             })
             && !self.limit.contains([' ', '\t', '\n', '\r'])
     }
+}
+
+/// What an account has in all after these orders, one by one.
+fn total_after(units: i64, orders: &[CreditOrder]) -> i64 {
+    orders.iter().fold(units, |total, order| match order.to {
+        Some(used) => total.min(i64::from(used)),
+        None => total.saturating_add(order.units),
+    })
 }
 
 #[cfg(test)]
@@ -243,7 +276,7 @@ mod tests {
         /// order is known to all before a week is over.
         #[test]
         fn no_order_is_lost_or_counted_twice(
-            steps in proptest::collection::vec((0usize..3, 0usize..3, 0u8..4, 1i64..1_000, 0u64..40), 0..120),
+            steps in proptest::collection::vec((0usize..3, 0usize..3, 0u8..3, 1u32..1_000, 0u64..40), 0..120),
         ) {
             let mut gateways = [account(), account(), account()];
             let (mut hours, mut exchanged_at, mut expected, mut count) = (0, 0, 0_i64, 0);
@@ -256,12 +289,8 @@ mod tests {
                 let wall_millis = START + hours * HOUR + number as u64;
                 let id = format!("order-{number}");
                 match kind {
-                    0 => {
-                        let joined = gateways[gateway].join(&gateways[other]);
-                        gateways[gateway] = joined;
-                    }
+                    0 => gateways[gateway] = gateways[gateway].join(&gateways[other]),
                     _ => {
-                        let units = if kind == 3 { -units } else { units };
                         let added = gateways[gateway].add(id.clone(), units, wall_millis);
                         prop_assume!(added == Ok(true));
                         prop_assert_eq!(gateways[gateway].add(id.clone(), units, wall_millis + 1), Ok(false));
@@ -269,7 +298,7 @@ mod tests {
                             // The client has got no response.
                             prop_assume!(gateways[other].add(id, units, wall_millis + 1_000).is_ok());
                         }
-                        expected += units;
+                        expected += i64::from(units);
                         count += 1;
                     }
                 }
@@ -285,12 +314,13 @@ mod tests {
 
         #[test]
         fn joins_come_in_any_order(
-            orders in proptest::collection::vec((0usize..3, 0u8..9, 1i64..4, 0u64..20), 0..60),
+            orders in proptest::collection::vec((0usize..3, 0u8..9, -2i64..4, 0u64..20), 0..60),
             through in [0u64..12, 0u64..12, 0u64..12],
         ) {
             let mut accounts = [account(), account(), account()];
             for (index, id, units, at) in orders {
-                let order = CreditOrder { at: 1 + at, units, id: format!("o{id}") };
+                let to = (units < 0).then_some(2);
+                let order = CreditOrder { at: 1 + at, id: format!("o{id}"), units, to };
                 let mut one = account();
                 one.orders.push(order);
                 accounts[index] = accounts[index].join(&one);
@@ -324,31 +354,82 @@ mod tests {
             let added = terms.add(format!("o{number}"), 10, START + number * day);
             assert_eq!(added, Ok(true));
         }
-        // The last order was made on the day 19, so those before the day 12 are counted together.
-        assert_eq!((terms.earlier.count, terms.earlier.units), (12, 120));
-        assert_eq!((terms.orders.len(), terms.added()), (8, 200));
-        assert!(terms.order("o11").is_none() && terms.order("o12").is_some());
+        // The last order but one was made on the day 18, so those before the day 11 are counted together.
+        assert_eq!((terms.earlier.count, terms.earlier.units), (11, 110));
+        assert_eq!((terms.orders.len(), terms.added()), (9, 200));
+        assert!(terms.order("o10").is_none() && terms.order("o11").is_some());
         let full = START + 19 * day;
         for number in 20..76 {
             assert_eq!(terms.add(format!("o{number}"), 1, full), Ok(true));
         }
         let refused = terms.add("more".into(), 1, full);
         assert_eq!(refused, Err(GrantOrderError::TooManyOrders(64)));
+        // Only a full account believes the clock alone. The last eight orders keep their ids also then.
         assert_eq!(terms.add("later".into(), 1, full + 8 * day), Ok(true));
-        assert_eq!((terms.orders.len(), terms.added()), (1, 257));
+        assert_eq!((terms.orders.len(), terms.added()), (9, 257));
+        assert_eq!(terms.add("o68".into(), 1, full + 30 * day), Ok(false));
+    }
+
+    /// An order a month: the client of the last but two repeats it.
+    #[test]
+    fn the_last_orders_keep_their_ids_however_old_they_are() {
+        let mut terms = account();
+        for month in 0..12 {
+            let at = START + month * 30 * 24 * HOUR;
+            assert_eq!(terms.add(format!("inv-{month}"), 100, at), Ok(true));
+            if let Some(repeated) = month.checked_sub(7) {
+                assert_eq!(terms.add(format!("inv-{repeated}"), 100, at), Ok(false));
+            }
+        }
+        assert_eq!((terms.added(), terms.earlier.count), (1_200, 3));
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_makes_no_order_old() {
+        let mut terms = account();
+        for number in 0..20 {
+            assert_eq!(terms.add(format!("o{number}"), 1, START), Ok(true));
+        }
+        let ahead = START + 30 * 24 * HOUR;
+        assert_eq!(terms.add("ahead".into(), 1, ahead), Ok(true));
+        assert_eq!((terms.earlier.count, terms.orders.len()), (0, 21));
+    }
+
+    /// Two gateways take back at once, and know different orders.
+    #[test]
+    fn what_is_taken_back_twice_takes_nothing_of_the_next_credits() {
+        let (mut first, mut second) = (account(), account());
+        for terms in [&mut first, &mut second] {
+            assert_eq!(terms.add("a".into(), 500, START), Ok(true));
+        }
+        assert_eq!(second.add("b".into(), 300, START + 1), Ok(true));
+        assert!(first.take_back("r1".into(), 100, START + 2));
+        assert!(second.take_back("r2".into(), 100, START + 2));
+        assert!(!first.take_back("r3".into(), 100, START + 3));
+        let mut joined = first.join(&second);
+        assert_eq!(joined.added(), 100);
+        // Also by a clock that is behind.
+        assert_eq!(joined.add("c".into(), 50, START - HOUR), Ok(true));
+        assert_eq!(joined.added(), 150);
+        let whole = joined.total();
+        joined.fold(3);
+        assert_eq!(
+            (joined.total(), joined.is_possible(u64::MAX)),
+            (whole, true)
+        );
     }
 
     #[test]
     fn there_are_never_too_many_credits() {
         let mut terms = account();
-        let most = i64::from(Rate::MAX_QUOTA);
+        let most = Rate::MAX_QUOTA;
         assert_eq!(terms.add("all".into(), most, START), Ok(true));
         let refused = terms.add("more".into(), 1, START);
         assert_eq!(
             refused,
             Err(GrantOrderError::TooManyCredits(Rate::MAX_QUOTA))
         );
-        assert_eq!(terms.add("back".into(), -most, START), Ok(true));
+        assert!(terms.take_back("back".into(), 0, START));
         assert_eq!(terms.added(), 0);
         // Two gateways at once may pass the bound.
         let mut other = account();
@@ -359,31 +440,18 @@ mod tests {
         let mut joined = terms.join(&other);
         joined.orders.retain(|order| order.id != "back");
         assert_eq!(joined.added(), Rate::MAX_QUOTA);
-    }
-
-    /// Four gateways that were apart for days, and a fifth one.
-    #[test]
-    fn orders_beyond_the_bound_count_without_their_ids() {
-        let gateways = (0..5).map(|gateway| {
-            let mut terms = account();
-            for number in 0..CreditTerms::MAX_ORDERS as u64 {
-                let at = START + 10 * number + gateway;
-                assert_eq!(terms.add(format!("{gateway}-{number}"), 1, at), Ok(true));
-            }
-            terms
-        });
-        let joined = gateways.fold(account(), |all, one| all.join(&one));
-        assert_eq!(joined.orders.len(), CreditTerms::MAX_JOINED_ORDERS);
-        assert!(joined.is_bounded() && joined.is_possible(u64::MAX));
+        // All of that is taken back.
+        assert!(joined.take_back("again".into(), 7, START + 2));
+        assert_eq!((joined.added(), joined.is_possible(u64::MAX)), (7, true));
     }
 
     #[test]
     fn what_no_gateway_has_made_is_not_possible() {
         let mut sound = account();
-        for (id, units) in [("a", 5), ("b", -2)] {
+        for (id, units) in [("a", 5), ("b", 2)] {
             assert_eq!(sound.add(id.into(), units, START), Ok(true));
         }
-        assert!(sound.is_possible(START + 1) && !sound.is_possible(START));
+        assert!(sound.is_possible(START + 2) && !sound.is_possible(START + 1));
         let check = |change: fn(&mut CreditTerms)| {
             let mut terms = sound.clone();
             change(&mut terms);
@@ -394,6 +462,9 @@ mod tests {
         check(|terms| terms.orders[0].units = 0);
         check(|terms| terms.orders[1].units = 1_000_000_001);
         check(|terms| terms.orders[0].units = i64::MIN);
+        check(|terms| terms.orders[1].units = -2);
+        check(|terms| terms.orders[0].to = Some(3));
+        check(|terms| terms.earlier.units = -1);
         check(|terms| terms.orders[1].id = "no id".into());
         check(|terms| terms.earlier.through = START);
         check(|terms| terms.earlier.units = i64::MAX);

@@ -68,7 +68,10 @@ impl AdminAddress {
         let token = self.token_file.as_deref().map(read_token).transpose()?;
         let request = AdminRequest { method, path, body };
         let response = send_request(authority, token.as_deref(), request, ADMIN_TIMEOUT);
-        let (head, body) = response.map_err(to_command_error)?;
+        let (head, body) = response.map_err(|error| CommandError {
+            is_unanswered: true,
+            ..to_command_error(error)
+        })?;
         if head.split(' ').nth(1) != Some("200") {
             let status_line = head.lines().next().unwrap_or_default();
             return Err(CommandError::failure(format!("{status_line}\n{body}")));

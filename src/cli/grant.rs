@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::order_options::{HASHED_KEY_NEEDS, OrderOptions, warn_unless_kept};
 use super::output;
 use super::terminal::{format_seconds, replace_control_chars};
+use crate::identity::Keyer;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -63,10 +64,28 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             order[name] = number.map_or_else(|_| json!(text), Value::from);
         }
     }
+    let may_add_credits = arguments.more.add.is_some() && arguments.duration.is_none();
+    let own_id = (may_add_credits && arguments.order.is_none()).then(random_id);
+    if let Some(id) = &own_id {
+        order["order"] = json!(id);
+    }
     match arguments.options.send("/v1/grants", order) {
         Ok(granted) => print_change(&granted, "granted", arguments.options.json),
-        Err(error) => error.print(),
+        Err(error) => {
+            let exit_code = error.print();
+            if let (true, Some(id)) = (error.is_unanswered, own_id) {
+                output::print_stderr(format!(
+                    "repeat it with `--order {id}`, so that it is never added twice"
+                ));
+            }
+            exit_code
+        }
     }
+}
+
+/// An id for an order of credits that has none: without it, a repeated order would count twice.
+fn random_id() -> String {
+    format!("{:016x}", Keyer::random().seed())
 }
 
 /// Prints what has become of a grant, and warns if it does not hold, or if a restart would lose it.

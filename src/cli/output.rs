@@ -15,6 +15,8 @@ pub struct CommandError {
     pub exit_code: u8,
     /// The text for standard error.
     pub message: String,
+    /// Whether a gateway was asked and gave no answer, so that nobody knows what it has done.
+    pub is_unanswered: bool,
 }
 
 impl CommandError {
@@ -23,6 +25,7 @@ impl CommandError {
         CommandError {
             exit_code: 1,
             message: message.into(),
+            is_unanswered: false,
         }
     }
 
@@ -31,6 +34,7 @@ impl CommandError {
         CommandError {
             exit_code: MISTAKE_EXIT_CODE,
             message: message.into(),
+            is_unanswered: false,
         }
     }
 

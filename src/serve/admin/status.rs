@@ -24,6 +24,7 @@ pub(super) fn describe_limits(gateway: &dyn Control) -> Vec<Value> {
         if let Some(count) = open_permits.get(rule.index).copied().flatten() {
             description.insert("open".into(), json!(count));
         }
+        description.insert("scope".into(), json!(rule.scope));
         let decision_count = |outcome| {
             let labels = [
                 (Label::Limit, rule.name.as_str()),

@@ -67,9 +67,13 @@ const number = (text) => (/^[0-9]{1,15}$/.test(text) ? Number(text) : text);
 let creditLimits = new Set();
 /** Learns which limits have credits: those have no rate, and what they are granted has no end. */
 async function learnCredits() {
-  creditLimits = new Set((await get('limits')).limits.filter((one) => one.rate?.length === 0).map((one) => one.limit));
+  const names = ({ limit: name, scope = '' }) => [name, scope.split('#')[0], `*/${name}`];
+  creditLimits = new Set((await get('limits')).limits.filter((one) => one.rate?.length === 0).flatMap(names));
 }
-const hasCredits = (name = '') => creditLimits.has(name.split('/').pop());
+const hasCredits = (name = '') => creditLimits.has(name.trim());
+let ownId = '';
+/** An id for an order that is sent again if it got no response. `crypto.randomUUID` is missing where the page has no TLS. */
+const makeId = () => Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 /** How much more a grant gives, as text. */
 export const amount = ({ times, add, credits }) => (credits ? `${credits.added} credits in all` : times ? `${times} times its number` : add ? `${add} more than its number` : '…');
 
@@ -84,7 +88,10 @@ export const grant = {
     { name: 'order', label: 'Order', hint: 'inv-2026-11; the same order is never added twice', most: 64 },
     { ...duration, initial: '1d' }, reason,
   ],
-  prepare: learnCredits,
+  prepare: () => {
+    ownId = makeId();
+    return learnCredits();
+  },
   omits: (order) => (hasCredits(order.limit) ? ['times', 'for'] : ['order']),
   effect: (order) => [
     'The limit ', bold(order.limit), ' lets ', keyText(order.key || '…'),
@@ -92,7 +99,7 @@ export const grant = {
     ` What it has used stays counted.${because(order.reason)}`,
   ],
   send: ({ times, add, ...order }) => send('POST', 'grants', {
-    limit: order.limit, key: order.key, reason: order.reason, ...(order.for && { for: order.for }), ...(order.order && { order: order.order }), ...(times && { times: number(times) }), ...(add && { add: number(add) }),
+    limit: order.limit, key: order.key, reason: order.reason, ...(order.for && { for: order.for }), ...(hasCredits(order.limit) && { order: order.order || ownId }), ...(times && { times: number(times) }), ...(add && { add: number(add) }),
   }),
   done: (_, granted) => `${granted.key} has ${amount(granted)} of ${granted.limit}${granted.holds ? '' : `, which does not hold now: ${granted.why}`}`,
 };

@@ -24,6 +24,7 @@ use crate::record::insight::AuditEntry;
 use crate::record::push;
 use crate::serve::admin::{Control, GrantOrder, Granted, ReloadOutcome};
 use crate::serve::worker::generation::RunningConfig;
+use crate::store::shared::breaker::StoreStatus;
 
 impl Control for Gateway {
     fn running(&self) -> RunningConfig {
@@ -80,9 +81,12 @@ impl Control for Gateway {
             if grant.times > 1 || duration.is_some() {
                 return Err(GrantMistake::OfCredits(subject.limit));
             }
-            running
-                .loaded
-                .check_account(&subject, grant.add, &identifier)?;
+            let store = running.admission.shared_store();
+            if store.is_some_and(|store| matches!(store.status().status, StoreStatus::Away(_))) {
+                return Err(GrantMistake::StoreAway);
+            }
+            let loaded = &running.loaded;
+            loaded.check_account(&subject, grant.add, &running.grants, &identifier)?;
             let (account, order) = running.grants.add_credits(NewCredits {
                 limit: subject.limit,
                 key: subject.key,
@@ -97,10 +101,10 @@ impl Control for Gateway {
                 order: Some(order),
             });
         }
+        let duration = duration.ok_or(GrantMistake::NoEnd)?;
         if order_id.is_some() {
             return Err(GrantMistake::OrderOfGrant(subject.limit));
         }
-        let duration = duration.ok_or(GrantMistake::NoEnd)?;
         let others = running.grants.list();
         let loaded = &running.loaded;
         loaded.check_grant(&subject, grant, others, &identifier)?;

@@ -40,6 +40,9 @@ pub struct HeldOrder {
     pub is_repeated: bool,
 }
 
+/// The most that all accounts may have in a shared store, in MiB. Each gateway reads all entries at once.
+const MAX_SHARED_MEBIBYTES: usize = 8;
+
 impl GrantRegistry {
     /// The most accounts of credits.
     pub const MAX_ACCOUNTS: usize = 10_000;
@@ -78,6 +81,10 @@ impl GrantRegistry {
         let count = || state.entries.active_count(EntryKind::Credit, wall_millis);
         if held.is_none() && count() >= GrantRegistry::MAX_ACCOUNTS {
             return Err(GrantOrderError::AccountsFull(GrantRegistry::MAX_ACCOUNTS));
+        }
+        let most_bytes = MAX_SHARED_MEBIBYTES * 1024 * 1024;
+        if state.is_shared && account_bytes(&state) > most_bytes {
+            return Err(GrantOrderError::OrdersFull(MAX_SHARED_MEBIBYTES));
         }
         let held_terms = held.as_ref().and_then(OperatorEntry::credit_terms).cloned();
         let mut terms = held_terms.unwrap_or(new_terms);
@@ -189,4 +196,11 @@ impl GrantRegistry {
 /// An id for an order of which the caller has given none.
 fn random_id() -> String {
     format!("{:016x}", Keyer::random().seed())
+}
+
+/// About how many bytes all accounts have in a shared store.
+fn account_bytes(state: &RegistryState) -> usize {
+    let slots = state.entries.slots();
+    let of_accounts = slots.filter(|slot| slot.entry.kind == EntryKind::Credit);
+    of_accounts.map(|slot| slot.entry.approximate_bytes()).sum()
 }

@@ -221,6 +221,12 @@ impl CreditTerms {
             && orders.all(|order| order.id.len() <= CreditOrder::MAX_ID_BYTES)
     }
 
+    /// Whether a gateway whose clock is right may have taken these orders. It is too late for an order after `latest`.
+    pub(super) fn is_credible(&self, wall_millis: u64, latest: u64) -> bool {
+        let last = self.orders.last();
+        self.earlier.through <= wall_millis && last.is_none_or(|order| order.at <= latest)
+    }
+
     /// Whether gateways may have made these terms by this time.
     pub(super) fn is_possible(&self, latest: u64) -> bool {
         let is_ascending = self.orders.is_sorted_by(|first, second| first < second);

@@ -202,6 +202,16 @@ impl OperatorEntry {
         joined
     }
 
+    /// About how many bytes the entry has in a store.
+    pub(super) fn approximate_bytes(&self) -> usize {
+        let orders = self
+            .credit_terms()
+            .into_iter()
+            .flat_map(|terms| &terms.orders);
+        let order_bytes: usize = orders.map(|order| order.id.len() + 60).sum();
+        320 + self.key.len() + self.reason.len() + order_bytes
+    }
+
     /// The account's terms; `None` if the entry is of another kind.
     pub fn credit_terms(&self) -> Option<&CreditTerms> {
         match &self.terms {
@@ -277,13 +287,14 @@ impl OperatorEntry {
         network.is_some_and(|network| network.prefix_len() == 0)
     }
 
-    /// Whether a gateway whose clock is right may have made this change by now. Of an account every change counts: none
-    /// hides another, and what was paid must not be lost because a clock is wrong.
+    /// Whether a gateway whose clock is right may have made this change by now. Of an account, what is counted together
+    /// is of the past, or else orders of today would be taken for parts of it.
     pub fn is_credible(&self, wall_millis: u64) -> bool {
-        if self.kind == EntryKind::Credit {
-            return true;
-        }
         let latest_change = wall_millis.saturating_add(MAX_AHEAD_MILLIS);
+        if let Some(terms) = self.credit_terms() {
+            return self.changed_at <= latest_change
+                && terms.is_credible(wall_millis, latest_change);
+        }
         let latest_end = latest_change.saturating_add(MAX_KEPT_MILLIS);
         let ends_in_time = self.until.max(self.keep_until) <= latest_end;
         let may_have_no_end = self.kind == EntryKind::ApiKey && self.end().is_none();

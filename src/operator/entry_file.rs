@@ -6,6 +6,7 @@
 //! checksum is damage; it is skipped and counted. A sound line that is no entry stays as it is: a newer gateway, which may
 //! run again later, has entries of other kinds.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher;
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,7 +24,7 @@ const HEAD: &str = "tollgate operator entries 1";
 /// Most bytes of the file that are read: more than [`EntryMap::MAX_ENTRIES`] entries of the largest size have.
 const MAX_FILE_BYTES: u64 = 1024 * 1024 * 1024;
 /// Most lines of a newer gateway that are kept.
-const MAX_UNKNOWN_LINES: usize = 10_000;
+const MAX_UNKNOWN_LINES: usize = EntryMap::MAX_ENTRIES;
 
 /// The file of entries at a path.
 #[derive(Debug)]
@@ -89,20 +90,23 @@ impl EntryFile {
         Ok(Some(content))
     }
 
-    /// Writes all entries to the disk, and takes over those that another process has written meanwhile. Returns what has
-    /// changed by them.
+    /// Writes all entries to the disk, and takes over those that another process has written meanwhile. What has changed by
+    /// them is added to `changed`, also if writing fails.
     ///
     /// # Errors
     ///
     /// The file cannot be read or written; the former one stays.
-    pub fn save(&mut self, entries: &mut EntryMap) -> io::Result<Vec<SlotKey>> {
+    pub fn save(
+        &mut self,
+        entries: &mut EntryMap,
+        changed: &mut BTreeSet<SlotKey>,
+    ) -> io::Result<()> {
         let lock = self.lock()?;
-        let mut changed = Vec::new();
         if let Some(content) = self.read_if_changed()? {
             for entry in content.entries {
                 let slot_key = entry.slot_key();
                 if entries.merge(entry) {
-                    changed.push(slot_key);
+                    changed.insert(slot_key);
                 }
             }
         }
@@ -127,7 +131,7 @@ impl EntryFile {
         }
         self.seen = FileStamp::of(&self.path)?;
         drop(lock);
-        Ok(changed)
+        Ok(())
     }
 
     /// Locks the file against other processes until the returned file is dropped.
@@ -228,15 +232,33 @@ mod tests {
         let path = folder.path().join("new/entries");
         let (mut first, mut second) = (EntryFile::new(&path)?, EntryFile::new(&path)?);
         let (mut first_map, mut second_map) = (EntryMap::default(), EntryMap::default());
+        let mut changed = BTreeSet::new();
         assert!(first.read_if_changed()?.is_none());
         first_map.merge(ban("user=a", 1));
-        first.save(&mut first_map)?;
+        first.save(&mut first_map, &mut changed)?;
+        assert!(changed.is_empty());
         second_map.merge(ban("user=b", 2));
-        second.save(&mut second_map)?;
+        second.save(&mut second_map, &mut changed)?;
+        assert_eq!(changed.len(), 1);
         assert_eq!(second_map.slots().count(), 2, "it took over the other's");
         let content = first.read_if_changed()?;
         assert_eq!(content.map(|content| content.entries.len()), Some(2));
         assert!(first.read_if_changed()?.is_none(), "nothing has changed");
+        Ok(())
+    }
+
+    /// The file does not count as changed any more, so nobody else would publish it.
+    #[test]
+    fn what_is_read_is_told_although_writing_fails() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("entries");
+        let (mut first, mut second) = (EntryFile::new(&path)?, EntryFile::new(&path)?);
+        let (mut map, mut changed) = (EntryMap::default(), BTreeSet::new());
+        map.merge(ban("user=a", 1));
+        first.save(&mut map, &mut BTreeSet::new())?;
+        fs::create_dir(path.with_extension("new"))?;
+        let saved = second.save(&mut EntryMap::default(), &mut changed);
+        assert!(saved.is_err() && changed.len() == 1, "{changed:?}");
         Ok(())
     }
 
@@ -248,7 +270,7 @@ mod tests {
         let mut map = EntryMap::default();
         map.merge(ban("user=alice", 1));
         map.merge(ban("user=bob", 2));
-        file.save(&mut map)?;
+        file.save(&mut map, &mut BTreeSet::new())?;
         let text = fs::read_to_string(&path)?;
         fs::write(&path, text.replace("alice", "alicf") + "half a line")?;
         let content = file.read_if_changed()?.unwrap_or_default();
@@ -277,7 +299,7 @@ mod tests {
         let content = file.read_if_changed()?.unwrap_or_default();
         assert_eq!((content.entries.len(), content.damaged_lines), (1, 0));
         map.merge(ban("user=b", 2));
-        file.save(&mut map)?;
+        file.save(&mut map, &mut BTreeSet::new())?;
         let text = fs::read_to_string(&path)?;
         assert!(
             text.contains(&newer_kind) && text.contains(&newer_terms) && text.contains("user=b")

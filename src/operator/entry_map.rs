@@ -50,10 +50,28 @@ impl EntrySlot {
         self.entry.change() != former_change
     }
 
-    /// Takes over all orders of an account that it lacks.
+    /// Takes over all orders of an account that it lacks. What would have too many orders to be read again is not taken.
     fn join_account(&mut self, entry: &OperatorEntry) -> bool {
+        if self.entry == *entry {
+            return false;
+        }
         let joined = self.entry.join_account(entry);
+        if !joined.is_bounded() {
+            return false;
+        }
         let held = self.entry.credit_terms();
+        let conflict = held.zip(entry.credit_terms());
+        if let Some((order, terms)) =
+            conflict.and_then(|(held, terms)| held.conflict(terms).map(|order| (order, terms)))
+        {
+            let (key, limit, id) = (&self.entry.key, &terms.limit, &*order.id);
+            tracing::error!(
+                %key,
+                limit,
+                order = id,
+                "two gateways have taken different orders of credits with one id; only the later one counts"
+            );
+        }
         let new_orders = joined.credit_terms().into_iter();
         let new_orders = new_orders.flat_map(|terms| &terms.orders);
         let is_new = |order: &&CreditOrder| held.is_none_or(|held| held.order(&order.id).is_none());

@@ -211,7 +211,7 @@ impl SharedEntries for EntryRegistry {
             let Ok(value) = std::str::from_utf8(value) else {
                 continue;
             };
-            let Some(entry) = OperatorEntry::parse_stored_value(value) else {
+            let Some(mut entry) = OperatorEntry::parse_stored_value(value) else {
                 continue;
             };
             if !entry.is_possible() || !entry.has_order_of(value) {
@@ -234,6 +234,12 @@ impl SharedEntries for EntryRegistry {
                 continue;
             }
             let (slot_key, change) = (entry.slot_key(), entry.change());
+            if entry.kind == EntryKind::Credit
+                && let Some(held) = state.entries.get(slot_key.0, &slot_key.1)
+            {
+                // Whoever can write to the store must not give credits to another key.
+                entry.hash.clone_from(&held.entry.hash);
+            }
             if wall_millis < entry.keep_until {
                 state.is_unsaved |= state.entries.merge(entry);
             }
@@ -246,7 +252,7 @@ impl SharedEntries for EntryRegistry {
         state.prune(wall_millis, may_forget);
         if has_future && !std::mem::replace(&mut state.has_seen_future, true) {
             tracing::error!(
-                "a gateway whose clock is more than a day ahead has changed orders in the store; only revocations of API keys count"
+                "a gateway whose clock is more than a day ahead has changed orders in the store; of these only revocations of API keys count"
             );
         }
         true

@@ -72,8 +72,17 @@ pub enum GrantOrderError {
     )]
     Superseded(String),
     /// There are as many accounts as the gateway keeps.
-    #[error("there are {0} accounts of credits already, which is the most")]
+    #[error(
+        "there are {0} accounts of credits already, which is the most, and none is ever dropped; count more clients in one \
+         account, by an identity such as `tenant`"
+    )]
     AccountsFull(usize),
+    /// The orders of all accounts have no room in the shared store; the number is the most MiB.
+    #[error(
+        "the orders of all accounts of credits would have more than {0} MiB in the shared store, which is the most; \
+         use shorter ids, and add more credits with each order"
+    )]
+    OrdersFull(usize),
     /// The id of an order is none.
     #[error(
         "the id of an order is 1 to 64 letters, digits, or characters of `._:-`; write for instance `inv-2026-11`"

@@ -193,6 +193,14 @@ impl GrantRegistry {
             .active_count(EntryKind::Grant, self.entries.wall_millis())
     }
 
+    /// The number of accounts.
+    pub fn account_count(&self) -> usize {
+        let state = self.entries.lock();
+        state
+            .entries
+            .active_count(EntryKind::Credit, self.entries.wall_millis())
+    }
+
     /// The grant or the account of this key that names the limit so; `None` if there is none.
     pub fn find(&self, kind: EntryKind, limit: &str, key: &str) -> Option<OperatorEntry> {
         let state = self.entries.lock();

@@ -114,7 +114,8 @@ impl RegistryState {
     }
 
     /// Takes over from the shared store a change whose time is too far ahead, if it is final. It then has a time that is
-    /// credible. Any other one that would hide what is final shall leave the store. `lacking` is what the store lacks.
+    /// credible. Any other one that would hide what is final shall leave the store, and an account that would hide the one
+    /// that is known here. `lacking` is what the store lacks.
     pub(super) fn merge_future(
         &mut self,
         mut entry: OperatorEntry,
@@ -124,8 +125,9 @@ impl RegistryState {
     ) {
         let slot_key = entry.slot_key();
         let held = self.entries.get(slot_key.0, &slot_key.1);
-        let is_held_final = held.is_some_and(|slot| slot.entry.is_final());
-        match (entry.is_final(), is_held_final) {
+        let hides_held =
+            held.is_some_and(|slot| slot.entry.is_final() || slot.entry.kind == EntryKind::Credit);
+        match (entry.is_final(), hides_held) {
             (true, is_known) => {
                 lacking.remove(&slot_key);
                 if !is_known {
@@ -168,9 +170,8 @@ impl RegistryState {
             self.is_unsaved = false;
             return;
         };
-        match file.save(&mut self.entries) {
-            Ok(merged) => {
-                self.unpublished.extend(merged);
+        match file.save(&mut self.entries, &mut self.unpublished) {
+            Ok(()) => {
                 self.is_unsaved = false;
                 self.has_failed = false;
             }

@@ -141,24 +141,83 @@ fn processes_with_one_file_know_all_orders() -> std::io::Result<()> {
 }
 
 #[test]
-fn credits_of_a_clock_that_is_far_ahead_count() {
+fn what_a_clock_that_is_far_ahead_has_written_hides_nothing() {
     let gateway = AccountGateway::open(None, &clock());
     let ahead = AccountGateway::open(None, &Clock::manual(NOW.after(DAY).after(DAY)));
     let mut store = Store::default();
-    ahead.add("user=alice", 5);
-    store.exchange(&ahead.entries);
     gateway.add("user=alice", 30);
-    for gateway in [&gateway, &ahead, &gateway] {
-        store.exchange(&gateway.entries);
-    }
-    assert_eq!(
-        (gateway.added("user=alice"), ahead.added("user=alice")),
-        (35, 35)
-    );
-    assert_eq!(gateway.add("user=alice", 100), 135);
     store.exchange(&gateway.entries);
     store.exchange(&ahead.entries);
-    assert_eq!(ahead.added("user=alice"), 135);
+    assert_eq!(ahead.add("user=alice", 5), 35);
+    store.exchange(&ahead.entries);
+    store.exchange(&gateway.entries);
+    assert_eq!(gateway.added("user=alice"), 30);
+    // Orders still come to others by the store.
+    assert_eq!(gateway.add("user=alice", 100), 130);
+    store.exchange(&gateway.entries);
+    let third = AccountGateway::open(None, &clock());
+    store.exchange(&third.entries);
+    assert_eq!(third.added("user=alice"), 130);
+    // When the time has come, it counts.
+    gateway.clock.advance(Nanos::from_secs(86_401));
+    store.exchange(&ahead.entries);
+    store.exchange(&gateway.entries);
+    assert_eq!(gateway.added("user=alice"), 135);
+}
+
+/// Whoever can write to the store must neither hide orders of today nor move credits to another key.
+#[test]
+fn forged_accounts_of_a_store_take_no_credits() {
+    let gateway = AccountGateway::open(None, &clock());
+    gateway.add("user=alice", 30);
+    let account = gateway.grants.find_account("prepaid", "user=alice");
+    let Some(entry) = account.map(|account| account.entry) else {
+        panic!("no account");
+    };
+    let forge = |through: u64, hash: Option<&str>| {
+        let mut forged = entry.clone();
+        forged.changed_at += 1;
+        forged.hash = hash.map(str::to_owned);
+        if let Some(EntryTerms::Credit(terms)) = &mut forged.terms {
+            terms.earlier.through = through;
+            terms.orders.retain(|order| order.at > through);
+        }
+        vec![forged.to_stored_value().into_bytes()]
+    };
+    let ahead = gateway.entries.wall_millis() + 3_600_000;
+    assert!(gateway.entries.merge(&forge(ahead, None)));
+    assert_eq!(gateway.added("user=alice"), 30);
+    let written = gateway.entries.take_unpublished(9);
+    let is_over: Vec<bool> = written.iter().map(|stored| stored.is_over).collect();
+    assert_eq!(
+        is_over,
+        [true, false],
+        "what hides it leaves, and it comes back"
+    );
+    assert!(
+        gateway
+            .entries
+            .merge(&forge(0, Some("000102030405060708090a0b0c0d0e0f")))
+    );
+    let account = gateway.grants.find_account("prepaid", "user=alice");
+    assert_eq!(account.map(|account| account.entry.hash), Some(None));
+}
+
+#[test]
+fn accounts_have_a_bound_in_a_shared_store() {
+    let gateway = AccountGateway::open(None, &clock());
+    let mut store = Store::default();
+    store.exchange(&gateway.entries);
+    let mut results = (0..10_000).map(|number| {
+        let id = format!("{number:064}");
+        gateway.try_add(&format!("user={number:0500}"), 1, Some(&id))
+    });
+    let refused = results.find_map(Result::err);
+    store.exchange(&gateway.entries);
+    assert_eq!(refused, Some(GrantOrderError::OrdersFull(8)));
+    let bytes: usize = store.values().iter().map(Vec::len).sum();
+    let mebibyte = 1024 * 1024;
+    assert!((6 * mebibyte..10 * mebibyte).contains(&bytes), "{bytes}");
 }
 
 /// Also after years, and by bans, which have a bound of their own.

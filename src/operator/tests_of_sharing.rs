@@ -203,7 +203,8 @@ fn an_order_about_a_key_with_an_impossible_time_is_refused() -> Result<(), BanEr
             ..entry.clone()
         });
         let _ = std::fs::remove_file(&path);
-        let saved = EntryFile::new(&path).and_then(|mut file| file.save(&mut entries));
+        let saved = EntryFile::new(&path)
+            .and_then(|mut file| file.save(&mut entries, &mut std::collections::BTreeSet::new()));
         assert!(saved.is_ok());
         let registry = open();
         let outcome = registry.lift("user=alice", "ann", &identifier());

@@ -53,6 +53,11 @@ pub enum GrantMistake {
         "what is left cannot be read now, because the shared store is away; nothing was taken back"
     )]
     BalanceUnknown,
+    /// The shared store is away, so that an order of credits could be lost.
+    #[error(
+        "credits cannot be added now, because the shared store is away; repeat the order with the same id when it is back"
+    )]
+    StoreAway,
     /// The number would be too large.
     #[error(transparent)]
     Limit(#[from] GrantError),

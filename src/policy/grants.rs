@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::grant_mistake::GrantMistake;
-use super::granting::{Granting, parse_key};
+use super::granting::{Granting, MAX_GRANTED_RULES, parse_key};
 use super::settings::Ruleset;
 use crate::identity::Identifier;
 use crate::limit::{Fingerprint, LimitGrant};
-use crate::operator::{EntryKind, GrantTerms, ListedGrant, SlotKey};
+use crate::operator::{EntryKind, GrantRegistry, GrantTerms, ListedGrant, SlotKey};
 
 /// A limit and a key that an operator names, in the form in which they always have the same text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Ruleset {
         granting.add(EntryKind::Grant, &terms, &subject.key, subject.fingerprint)
     }
 
-    /// Checks that a key can have an account of credits.
+    /// Checks that a key can have an account of credits beside all that are `held`.
     ///
     /// # Errors
     ///
@@ -95,6 +95,7 @@ impl Ruleset {
         &self,
         subject: &GrantSubject,
         add: u32,
+        held: &GrantRegistry,
         identifier: &Identifier,
     ) -> Result<(), GrantMistake> {
         if let Some(of_all_routes) = &subject.of_all_routes {
@@ -105,13 +106,20 @@ impl Ruleset {
             times: 1,
             add,
         };
-        // Other accounts are left out: there may be many, and each order would check all of them.
-        Granting::new(self, identifier).add(
-            EntryKind::Credit,
-            &terms,
-            &subject.key,
-            subject.fingerprint,
-        )
+        // There may be many other accounts, so they are looked at only where there could be no room for all.
+        let rules = self.rules.iter();
+        let rule_count = rules.filter(|rule| rule.limit.is_credits()).count();
+        let others = match (held.account_count() + 1) * rule_count > MAX_GRANTED_RULES {
+            true => held.list(),
+            false => Vec::new(),
+        };
+        let is_other = |other: &ListedGrant| {
+            other.is_account()
+                && (&other.terms.limit, &other.entry.key) != (&subject.limit, &subject.key)
+        };
+        let others = others.into_iter().filter(is_other).collect();
+        let (mut granting, _) = self.granting(others, identifier);
+        granting.add(EntryKind::Credit, &terms, &subject.key, subject.fingerprint)
     }
 
     /// The ruleset with these grants and accounts in force, and why single ones do not hold. `identifier` must
@@ -131,8 +139,12 @@ impl Ruleset {
         mut grants: Vec<ListedGrant>,
         identifier: &'a Identifier,
     ) -> (Granting<'a>, GrantObstacles) {
-        // Of two grants of one key the later one counts.
-        grants.sort_by_key(|grant| grant.entry.change());
+        // Accounts come first, so that nobody loses what was paid for lack of room. Of two grants of one key the later one
+        // counts.
+        grants.sort_by_key(|grant| match grant.is_account() {
+            true => (false, (grant.entry.since, 0)),
+            false => (true, grant.entry.change()),
+        });
         let mut granting = Granting::new(self, identifier);
         let mut obstacles = HashMap::new();
         for ListedGrant { entry, terms, .. } in grants {

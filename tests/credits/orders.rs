@@ -156,8 +156,8 @@ fn accounts_are_listed_and_explained_with_who_and_why() {
         let granted = "user=alice of all/prepaid: 500 credits, order inv-1, by simon: invoice 1";
         let revoked = "user=alice of all/prepaid: 499 credits, order revoke-";
         let audited = [
-            "all/prepaid user=alice +500 inv-1",
-            "all/prepaid user=alice -499",
+            "+500 inv-1 all/prepaid user=alice",
+            "-499 all/prepaid user=alice",
         ];
         let parts = [
             "\"granted\"",

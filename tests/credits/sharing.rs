@@ -138,7 +138,7 @@ fn what_is_left_is_taken_back_once() {
 }
 
 #[test]
-fn nothing_is_taken_back_while_the_store_is_away() {
+fn nothing_is_ordered_while_the_store_is_away() {
     let mut redis = Redis::start();
     let pair = pair(&redis);
     pair[0].add("user=alice", 5);
@@ -154,15 +154,19 @@ fn nothing_is_taken_back_while_the_store_is_away() {
         &refused.text(),
         &["the shared store is away", "nothing was taken back"],
     );
-    // Credits can be added: the account is joined when the store is back.
-    pair[0].add("user=alice", 2);
-    pair[1].add("user=alice", 3);
+    // Credits could be lost: what is counted together elsewhere meanwhile would take their place.
+    let order = json!({ "limit": "prepaid", "key": "user=alice", "add": 2, "order": "inv-2" });
+    let refused = pair[0].order(&order);
+    assert_eq!(refused.status(), 503, "{}", refused.text());
+    let expected = ["the shared store is away", "repeat the order"];
+    assert_contains(&refused.text(), &expected);
     redis.revive();
     for site in &pair {
         wait_for_store(site);
-        wait_until("all orders are known", || site.added("user=alice") == 10);
     }
-    assert_eq!(admitted_by_both(&pair), 10);
+    assert_eq!(pair[0].order(&order).status(), 200);
+    within_a_second("the other knows it", || pair[1].added("user=alice") == 7);
+    assert_eq!(admitted_by_both(&pair), 7);
 }
 
 /// It was killed, and its file is gone.

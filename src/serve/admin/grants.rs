@@ -68,7 +68,7 @@ pub(super) async fn list(State(gateway): ControlState) -> Response {
 }
 
 /// `POST /v1/grants`: the grant, which holds already. 400 for a mistake in the order, 404 for an unknown limit, 409 if there
-/// are too many grants, or if an account takes no such order.
+/// are too many grants, or if an account takes no such order, 503 for one of credits while the shared store is away.
 pub(super) async fn order(
     State(gateway): ControlState,
     operator: AdminOperator,
@@ -95,7 +95,9 @@ pub(super) async fn order(
     let mut target = target_of(&changed, &running, &limit, &key);
     let response = match (&changed, &order) {
         (Ok(Ok(account)), Some(order)) => {
-            target += &format!(" {:+} {}", order.units, order.id);
+            let repeated = if order.is_repeated { " (repeated)" } else { "" };
+            // What comes last may be cut.
+            target = format!("{:+} {}{repeated} {target}", order.units, order.id);
             let members = [("order", describe_order(order))];
             respond_with_account(account, &members, &running, gateway.clock().wall()).await
         }
@@ -141,7 +143,7 @@ async fn revoke_account(gateway: &Arc<dyn Control>, account: ListedGrant, by: &s
     let (running, wall) = (gateway.running(), gateway.clock().wall());
     let response = match taken_back {
         Ok(Ok((account, taken))) => {
-            target += &format!(" -{taken}");
+            target = format!("-{taken} {target}");
             let members = [("revoked", json!(taken))];
             respond_with_account(&account, &members, &running, wall).await
         }
@@ -243,7 +245,7 @@ fn status_of(error: &GrantMistake) -> StatusCode {
     match error {
         GrantMistake::UnknownLimit(..)
         | GrantMistake::Order(GrantOrderError::NotGranted { .. }) => StatusCode::NOT_FOUND,
-        GrantMistake::BalanceUnknown => StatusCode::SERVICE_UNAVAILABLE,
+        GrantMistake::BalanceUnknown | GrantMistake::StoreAway => StatusCode::SERVICE_UNAVAILABLE,
         GrantMistake::Full | GrantMistake::WaitingAccount(_) => StatusCode::CONFLICT,
         GrantMistake::Order(order) if is_conflict(order) => StatusCode::CONFLICT,
         _ => StatusCode::BAD_REQUEST,
@@ -257,6 +259,7 @@ fn is_conflict(error: &GrantOrderError) -> bool {
         GrantOrderError::Full(_)
             | GrantOrderError::Superseded(_)
             | GrantOrderError::AccountsFull(_)
+            | GrantOrderError::OrdersFull(_)
             | GrantOrderError::OtherOrder(..)
             | GrantOrderError::TooManyOrders(_)
             | GrantOrderError::TooManyCredits(_)

@@ -1,5 +1,7 @@
 //! Orders with mistakes, requests with what is no key, and the most keys that there can be.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use tollgate::identity::api_keys::sha256;
 use tollgate::operator::{
@@ -237,7 +239,8 @@ fn there_are_ten_thousand_keys_at_most() {
         });
     }
     let path = site.folder.path().join("record/orders");
-    EntryFile::new(&path).unwrap().save(&mut entries).unwrap();
+    let (mut file, mut changed) = (EntryFile::new(&path).unwrap(), BTreeSet::new());
+    file.save(&mut entries, &mut changed).unwrap();
     site.server = Server::start(site.folder.path(), true);
     assert!(site.accepts(&key_of(9_999)) && !site.accepts(&key_of(9_998)));
     assert_eq!(site.keys().len(), ApiKeyRegistry::MAX_KEYS / 2);

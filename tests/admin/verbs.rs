@@ -104,8 +104,37 @@ const KEY_ADD: Order = Order {
     ..BAN
 };
 
+const CREDITS: Order = Order {
+    verb: "grant",
+    target: "+500 inv-{n} paid/prepaid tenant=paid-{n}",
+    command: &[
+        "grant",
+        "prepaid",
+        "tenant=paid-{n}",
+        "--add",
+        "500",
+        "--order",
+        "inv-{n}",
+    ],
+    request: (
+        "POST",
+        "/v1/grants",
+        r#"{"limit": "prepaid", "key": "tenant=paid-{n}", "add": 500, "order": "inv-{n}"}"#,
+    ),
+    fields: &[
+        ("limit", "prepaid"),
+        ("key", "tenant=paid-{n}"),
+        ("add", "500"),
+        ("order", "inv-{n}"),
+    ],
+    path: "/paid",
+    client: "x-tenant: paid-{n}",
+    used_first: 0,
+    ..GRANT
+};
+
 /// Orders that hold until others end them.
-pub const LASTING: [Order; 8] = [
+pub const LASTING: [Order; 10] = [
     BAN,
     Order {
         target: "ip=198.51.{n}.0/24",
@@ -166,6 +195,27 @@ pub const LASTING: [Order; 8] = [
         event: "",
         used_first: 0,
         ..GRANT
+    },
+    CREDITS,
+    Order {
+        verb: "revoke",
+        // After the number of the credits, which depends on the requests before.
+        target: "paid/prepaid tenant=spent-{n}",
+        command: &["revoke", "prepaid", "tenant=spent-{n}"],
+        request: ("DELETE", "/v1/grants/prepaid/tenant%3Dspent-{n}", ""),
+        button: "#grants button[aria-label='Revoke tenant=spent-{n}']",
+        fields: &[],
+        before: Some((
+            "POST",
+            "/v1/grants",
+            r#"{"limit": "prepaid", "key": "tenant=spent-{n}", "add": 500}"#,
+        )),
+        client: "x-tenant: spent-{n}",
+        statuses: (Some(200), 429),
+        event: "grant_revoked",
+        // A kill forgives what was used since the last snapshot.
+        used_first: 20,
+        ..CREDITS
     },
     KEY_ADD,
     Order {

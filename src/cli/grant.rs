@@ -168,7 +168,7 @@ mod tests {
             "10 times (20/s, 100/m)",
         );
         check(json!({ "add": 5 }), "5 more");
-        let credits = json!({ "credits": { "added": 500 }, "number": ["credits"] });
+        let credits = json!({ "credits": { "added": 500 } });
         check(credits, "500 credits in all");
         let credits = json!({ "credits": { "added": 500, "used": 20, "left": 480 } });
         check(credits, "480 of 500 credits left");

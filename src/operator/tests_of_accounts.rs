@@ -271,7 +271,6 @@ fn the_largest_account_can_be_kept_and_shared() {
         store.exchange(&gateway.entries);
     }
     let values = store.values();
-    println!("{} bytes", values[0].len());
     assert!(values[0].len() < 48 * 1024, "{}", values[0].len());
     let new = AccountGateway::open(None, &clock);
     assert!(new.entries.merge(&values));

@@ -304,9 +304,9 @@ fn describe(
     }
     if let Some(obstacle) = obstacle {
         description["why"] = json!(obstacle);
-    } else if grant.is_account() {
-        description["number"] = json!(["credits"]);
-    } else if let Some(numbers) = find_numbers(grant, running, identifier) {
+    } else if !grant.is_account()
+        && let Some(numbers) = find_numbers(grant, running, identifier)
+    {
         description["number"] = json!(numbers);
     }
     description

@@ -81,7 +81,7 @@ const grants = () => ordered({
   none: 'No key has a grant. `tollgate grant LIMIT KEY --times 10 --for 1d` gives more.',
   columns: [
     column.key, column.limit,
-    { name: 'more', title: 'Has', cell: (row) => (row.holds ? `${amount(row)}${row.number && !row.credits ? ` (${row.number.join(', ')})` : ''}` : `does not hold: ${row.why}`) },
+    { name: 'more', title: 'Has', cell: (row) => (row.holds ? `${amount(row)}${row.number ? ` (${row.number.join(', ')})` : ''}` : `does not hold: ${row.why}`) },
     ends, by,
     { name: 'reason', title: 'Reason', wide: true, cell: (row) => row.reason },
     orderColumn((row) => orderButton(revokeGrant, { limit: row.limit, key: row.key })),

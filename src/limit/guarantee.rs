@@ -257,7 +257,11 @@ mod tests {
             )
         };
         let count = CountMode::CostBytes(BodyDirection::Out);
-        check(0, count.clone(), &bytes("the credits of a key"));
+        check(
+            0,
+            count.clone(),
+            &bytes("the credits that operators add to a key"),
+        );
         check(5_000, count, &bytes("its 5000 credits"));
     }
 

@@ -428,9 +428,9 @@ fn orders_without_a_body_hold_up_nobody() {
     let order = json!({ "key": "user=bob" }).to_string();
     let own = setup.ask_as("simon", "POST", "/v1/bans", &order);
     assert_eq!(own.status(), 200, "nor does the same operator wait");
-    problem(&stall(&setup).answer(), 503, "bodies that do not come");
+    problem(&stall(&setup).answer(), 503, "wait for their bodies");
     for client in &mut stalled {
-        problem(&client.answer(), 408, "did not come in time");
+        problem(&client.answer(), 408, "did not arrive");
     }
     let waited: Duration = clock.now().since(begin).into();
     assert!(waited < Duration::from_secs(10), "{waited:?}");

@@ -116,11 +116,8 @@ impl Fleet {
             }
         });
         let gateways: Vec<Setup> = gateways.collect();
-        for gateway in gateways.iter().filter(|_| store.is_some()) {
-            wait_until("the store is shared", || {
-                let status = json(&gateway.ask_as("ada", "GET", "/v1/status", ""));
-                status["store"]["state"] == "shared"
-            });
+        if store.is_some() {
+            gateways.iter().for_each(wait_for_store);
         }
         Fleet {
             open: gateways.iter().map(|one| one.server.connect()).collect(),
@@ -373,6 +370,10 @@ impl Fleet {
         first.server.ended();
         first.server = Server::start(first.folder.path(), true);
         self.open[0] = self.first().server.connect();
+        // Until then credits are refused.
+        if self.gateways.len() > 1 {
+            wait_for_store(self.first());
+        }
         for (order, words) in orders {
             for _ in 0..order.used_first {
                 self.statuses(order, words);
@@ -388,6 +389,13 @@ impl Fleet {
         }
         self.check_audit();
     }
+}
+
+fn wait_for_store(gateway: &Setup) {
+    wait_until("the store is shared", || {
+        let status = json(&gateway.ask_as("ada", "GET", "/v1/status", ""));
+        status["store"]["state"] == "shared"
+    });
 }
 
 fn status_of(client: &mut Client, order: &Order, words: &Words) -> u16 {

@@ -383,9 +383,7 @@ impl Fields {
     pub fn present_fields(&self) -> PresentFields {
         let shared = self.shared.as_ref();
         let mut present = shared.map_or_else(PresentFields::default, |shared| shared.present);
-        let Some(own) = &self.own else {
-            return present;
-        };
+        let Some(own) = &self.own else { return present };
         let has_own = |name: &str| {
             let bit = NameTag::of(name.as_bytes()).filter_bit();
             own.filter & bit != 0 && own.text().first_value(&own.spans, name).is_some()

@@ -437,7 +437,8 @@ fn orders_without_a_body_hold_up_nobody() {
     let entries = setup.orders(21 + 17);
     let refused = entries.iter().filter(|entry| entry["by"] == "simon");
     let results = refused.map(|entry| entry["result"].as_str().unwrap().to_owned());
-    let late = results.filter(|result| result == "the body did not come in time");
+    let late = results
+        .filter(|result| result == "the body did not arrive within 5 s; send it with the head");
     assert_eq!(late.count(), 16);
 }
 

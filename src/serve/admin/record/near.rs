@@ -85,11 +85,13 @@ async fn find_near(
     };
     let mut near_keys: Vec<_> = describe_keys(gateway, &limit, &candidates.keys).await;
     let compared_count = candidates.keys.len();
-    near_keys.retain(|(_, state)| state["used_share"].as_f64() > Some(above / 100.0));
+    near_keys.retain(|(_, state)| used_share(state) > Some(above / 100.0));
     // Of credits the least left come first, whatever was added before.
-    let order = |state: &Map<String, Value>| match state["credits"]["left"].as_f64() {
-        Some(left) => -left,
-        None => state["used_share"].as_f64().unwrap_or(0.0),
+    let order = |state: &Map<String, Value>| {
+        let left = state
+            .get("credits")
+            .and_then(|credits| credits["left"].as_f64());
+        left.map_or_else(|| used_share(state).unwrap_or(0.0), |left| -left)
     };
     near_keys.sort_by(|(_, one), (_, other)| order(other).total_cmp(&order(one)));
     let near_keys = near_keys.into_iter().map(|(index, mut state)| {
@@ -106,6 +108,11 @@ async fn find_near(
         "keys": near_keys.collect::<Vec<_>>(),
     }));
     Ok(response.into_response().into())
+}
+
+/// The share of the quota that a key has used; `None` if that is not known.
+fn used_share(state: &Map<String, Value>) -> Option<f64> {
+    state.get("used_share")?.as_f64()
 }
 
 /// The keys of the limit in the lists of the last seconds.

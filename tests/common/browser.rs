@@ -22,28 +22,40 @@ pub struct Browser {
     session: String,
 }
 
+/// Starts chromedriver, and returns its port; `None` if it has ended instead.
+fn start_driver() -> Option<(Child, u16)> {
+    let mut driver = Command::new("chromedriver")
+        .arg("--port=0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        // Chromium joins the group, and ends with it.
+        .process_group(0)
+        .spawn()
+        .expect("chromedriver: make tools");
+    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+    let port = lines.find_map(|line| {
+        let line = line.unwrap();
+        let (_, port) = line.split_once("started successfully on port ")?;
+        port.trim_end_matches('.').parse::<u16>().ok()
+    });
+    let Some(port) = port else {
+        driver.wait().unwrap();
+        return None;
+    };
+    // What it says later must have somewhere to go.
+    std::thread::spawn(move || lines.for_each(drop));
+    Some((driver, port))
+}
+
 impl Browser {
     /// Opens one of this size.
     pub fn open(width: u32, height: u32) -> Browser {
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            // Chromium joins the group, and ends with it.
-            .process_group(0)
-            .spawn()
-            .expect("chromedriver: make tools");
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = lines.find_map(|line| {
-            let line = line.unwrap();
-            let (_, port) = line.split_once("started successfully on port ")?;
-            port.trim_end_matches('.').parse::<u16>().ok()
-        });
-        // What it says later must have somewhere to go.
-        std::thread::spawn(move || lines.for_each(drop));
+        // It ends if another process has its port of IPv4 under IPv6.
+        let started = (0..10).find_map(|_| start_driver());
+        let (driver, port) = started.expect("chromedriver starts");
         let mut browser = Browser {
             driver,
-            address: SocketAddr::from(([127, 0, 0, 1], port.unwrap())),
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
             session: String::new(),
         };
         let arguments = [

@@ -205,13 +205,13 @@ fn units_come_back_to_their_own_window_only() {
         store.now = NOON;
         let want = ask(&limit, 1, 6, NOON);
         let granted = store.ask(&call(1, [want.clone()])).counters[0].granted_at_micros;
-        let back = want.give_back_call(1, 2, granted);
+        let back = want.give_back_call(1, 2, granted).numbered();
         assert_eq!(store.ask(&back).counters[0].used_units[0], 4);
         store.now += DAY;
         let next = ask(&limit, 1, 6, store.now);
         assert_eq!(store.ask(&call(1, [next])).counters[0].used_units[0], 6);
         // Weeks later, as after an outage.
-        let late = want.give_back_call(1, 2, granted);
+        let late = want.give_back_call(1, 2, granted).numbered();
         store.ask(&late);
         let said = store.ask(&call(1, [ask(&limit, 1, 1, store.now)]));
         assert_eq!(said.counters[0].used_units[0], 7);

@@ -273,7 +273,7 @@ fn what_counts_beyond_the_limit_for_a_moment_is_not_forgotten() {
             store.ask(&call(1 | UNGRANTED_UNITS_BIT, [tell]));
             for granted_at_micros in stamps.drain(2..) {
                 store.now += 1_000;
-                store.ask(&one.give_back_call(1, 1, granted_at_micros));
+                store.ask(&one.give_back_call(1, 1, granted_at_micros).numbered());
             }
             let mut look = call(1, [one]);
             look.taking = tollgate::store::Taking::Nothing;

@@ -193,7 +193,9 @@ fn grants_come_back_once() {
             let second = store.ask(&call(2, [want.clone()]));
             assert_eq!(second.counters[0].granted_units, 4, "as many as there are");
             store.now += 10_000;
-            let back = want.give_back_call(1, 5, first.counters[0].granted_at_micros);
+            let back = want
+                .give_back_call(1, 5, first.counters[0].granted_at_micros)
+                .numbered();
             let said = store.ask(&back);
             assert_eq!(said.counters[0].used_units[0], 5, "{algorithm:?}");
             assert_eq!(store.ask(&back).counters[0].used_units[0], 5, "once");
@@ -227,7 +229,9 @@ fn what_another_master_granted_does_not_come_back() {
             let lost: Vec<_> = (0..3).map(|_| take(&mut store)).collect();
             store.run(redis::cmd("RENAME").arg("behind").arg(&key));
             for answer in lost.iter().rev() {
-                let mut back = ask.give_back_call(1, 1, answer.granted_at_micros);
+                let mut back = ask
+                    .give_back_call(1, 1, answer.granted_at_micros)
+                    .numbered();
                 (
                     back.parts[0].gateway_total,
                     back.parts[0].acknowledged_total,
@@ -239,7 +243,9 @@ fn what_another_master_granted_does_not_come_back() {
             let said = store.ask(&call(1, [ask.clone()]));
             assert_eq!(said.counters[0].used_units[0], 11, "{algorithm:?}");
             // Of this one it knows.
-            let mut back = ask.give_back_call(1, 1, said.counters[0].granted_at_micros);
+            let mut back = ask
+                .give_back_call(1, 1, said.counters[0].granted_at_micros)
+                .numbered();
             (
                 back.parts[0].gateway_total,
                 back.parts[0].acknowledged_total,
@@ -338,7 +344,7 @@ fn grants_come_back_in_any_order() {
             (8, true),
             (7, false),
         ] {
-            let mut back = ask.give_back_call(1, 1, granted_at_micros);
+            let mut back = ask.give_back_call(1, 1, granted_at_micros).numbered();
             back.parts[0].give_back = Some(GiveBack {
                 granted_at_micros,
                 number,
@@ -389,7 +395,7 @@ fn what_counts_stays_whoever_asks() {
         let mut gold = part(&limit, 1, 7, 1, Scale::plan(4));
         gold.wanted_units = 40;
         assert_eq!(store.ask(&call(1, [gold])).counters[0].granted_units, 39);
-        store.ask(&free.give_back_call(1, 1, granted_at_micros));
+        store.ask(&free.give_back_call(1, 1, granted_at_micros).numbered());
         let mut told = free;
         (told.gateway_total, told.units_in_window) = (41, 1);
         store.ask(&call(1, [told]));

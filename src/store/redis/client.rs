@@ -332,7 +332,9 @@ impl RedisClient {
                 return None;
             }
             let units = std::mem::take(&mut counter.granted_units);
-            let call = part.give_back_call(call.gateway, units, counter.granted_at_micros);
+            let call = part
+                .give_back_call(call.gateway, units, counter.granted_at_micros)
+                .numbered();
             let partition = self.partition_of(&part.name);
             Some(async move {
                 // If this fails, the units count until they leave their window: never too much is admitted.

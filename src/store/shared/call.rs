@@ -55,13 +55,13 @@ pub struct CallPart {
 pub struct GiveBack {
     /// When the units were granted: [`CounterReply::granted_at_micros`].
     pub granted_at_micros: u64,
-    /// The give-back's number; 0 while it waits to be sent. It grows by one with each give-back of a gateway, wraps around
-    /// and skips 0. Redis ignores a number that came before.
+    /// The give-back's number; 0 before it is sent for the first time: see [`Call::numbered`]. It grows by one with each
+    /// give-back of a gateway, wraps around and skips 0. Redis ignores a number that came before.
     pub number: u32,
 }
 
 /// The next [`GiveBack::number`] of this process. Nothing else depends on the counter, so relaxed ordering suffices.
-pub(super) fn next_give_back_number() -> u32 {
+fn next_give_back_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     match NEXT.fetch_add(1, Relaxed) {
         0 => next_give_back_number(),
@@ -96,9 +96,8 @@ impl CallPart {
             && self.give_back.is_none()
     }
 
-    /// The call that gives back `units` of what this part was granted at `granted_at_micros`.
+    /// The call that gives back `units` of what this part was granted at `granted_at_micros`. It has no number yet.
     pub fn give_back_call(&self, gateway: u32, units: u32, granted_at_micros: u64) -> Call {
-        let number = next_give_back_number();
         let part = CallPart {
             cost: units,
             wanted_units: units,
@@ -110,7 +109,7 @@ impl CallPart {
             is_shadow: false,
             give_back: Some(GiveBack {
                 granted_at_micros,
-                number,
+                number: 0,
             }),
             ..self.clone()
         };
@@ -138,6 +137,19 @@ pub struct Call {
 }
 
 impl Call {
+    /// The call with the next number for each give-back that has none. For the sender: the store expects give-backs roughly
+    /// in the order of their numbers, and one that is sent again must have its first number.
+    pub fn numbered(mut self) -> Call {
+        let give_backs = self
+            .parts
+            .iter_mut()
+            .filter_map(|part| part.give_back.as_mut());
+        for give_back in give_backs.filter(|give_back| give_back.number == 0) {
+            give_back.number = next_give_back_number();
+        }
+        self
+    }
+
     /// Whether the call gives units back instead of asking for some.
     pub(super) fn gives_back(&self) -> bool {
         self.parts

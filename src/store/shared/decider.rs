@@ -401,7 +401,7 @@ mod tests {
         let ledger = &decider.ledger;
         ledger.record_ungranted_use(&name, &plan, 1, 1, Nanos(1));
         let part = plan.call_part(key, Scale::plan(1), 0, Nanos(1));
-        let mut call = PendingCall::report(part.give_back_call(1, 40, 1), Nanos(1));
+        let mut call = PendingCall::report(part.give_back_call(1, 40, 1).numbered(), Nanos(1));
         call.store_epoch = decider.give_backs.store_epoch();
         decider.finish_decision(&call, Err(StoreError::Late), Nanos(1));
         let kept = decider.give_backs.take_ready(|_| true);
@@ -411,6 +411,11 @@ mod tests {
             Some(call.call.parts.clone()),
             "with its number"
         );
+        // The connection was not ready when it should have been sent again.
+        let epoch = decider.give_backs.store_epoch();
+        decider.give_backs.push(call.clone(), epoch);
+        let again = decider.give_backs.take_ready(|_| true);
+        assert_eq!(parts(&again), parts(&kept), "with its first number");
         // The store has lost its data, and with it what was granted.
         decider.give_backs.clear();
         decider.finish_decision(&call, Err(StoreError::Late), Nanos(1));

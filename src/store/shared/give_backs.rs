@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::call::{self, CounterName};
+use super::call::CounterName;
 use super::pending_call::PendingCall;
 use crate::base::clock::Nanos;
 
@@ -38,22 +38,16 @@ impl GiveBacks {
         self.store_epoch.load(Relaxed)
     }
 
-    /// Adds a give-back of units that were granted in `store_epoch`; [`GiveBacks::take_ready`] numbers it. Drops it if the
-    /// epoch has changed since, or if [`MAX_WAITING_CALLS`] wait already.
-    pub(super) fn push(&self, mut give_back: PendingCall, store_epoch: u32) {
-        for part in &mut give_back.call.parts {
-            if let Some(give_back) = &mut part.give_back {
-                give_back.number = 0;
-            }
-        }
+    /// Adds a give-back of units that were granted in `store_epoch`. Drops it if the epoch has changed since, or if
+    /// [`MAX_WAITING_CALLS`] wait already.
+    pub(super) fn push(&self, give_back: PendingCall, store_epoch: u32) {
         let mut waiting = self.waiting.lock();
         if store_epoch == self.store_epoch() && waiting.len() < MAX_WAITING_CALLS {
             waiting.push(give_back);
         }
     }
 
-    /// Adds again a give-back that was removed in `store_epoch`. It keeps its number, if it has one. Drops it if the epoch
-    /// has changed since, or if the list is full with [`MAX_APPLIED_CALLS`] more than [`MAX_WAITING_CALLS`].
+    /// Adds again a give-back that was removed in `store_epoch`. Drops it if the epoch has changed since, or if the list is full with [`MAX_APPLIED_CALLS`] more than [`MAX_WAITING_CALLS`].
     pub(super) fn put_back(&self, give_back: PendingCall, store_epoch: u32) {
         let mut waiting = self.waiting.lock();
         // Applied give-backs that come back must not take the room of those that were never sent.
@@ -64,8 +58,8 @@ impl GiveBacks {
         }
     }
 
-    /// Takes out the give-backs of counters for which `is_ready` returns `true`. New ones get their numbers here, because
-    /// the store expects them roughly in the order of their numbers. Each gets the present epoch.
+    /// Takes out the give-backs of counters for which `is_ready` returns `true`, with their numbers. Each gets the
+    /// present epoch.
     pub(super) fn take_ready(&self, is_ready: impl Fn(&CounterName) -> bool) -> Vec<PendingCall> {
         // The lock is released first: a thread in `push` may hold a lock that `is_ready` needs.
         let (waiting, store_epoch) = {
@@ -80,9 +74,6 @@ impl GiveBacks {
         for give_back in not_ready {
             self.put_back(give_back, store_epoch);
         }
-        for give_back in &mut ready {
-            give_back.store_epoch = store_epoch;
-        }
         // Those that were sent before have lower numbers than new ones get.
         ready.sort_by_key(|ready| {
             let give_back = ready
@@ -92,14 +83,12 @@ impl GiveBacks {
                 .and_then(|part| part.give_back.as_ref());
             give_back.is_none_or(|give_back| give_back.number == 0)
         });
-        for part in ready.iter_mut().flat_map(|ready| &mut ready.call.parts) {
-            if let Some(give_back) = &mut part.give_back
-                && give_back.number == 0
-            {
-                give_back.number = call::next_give_back_number();
-            }
-        }
-        ready
+        let numbered = ready.into_iter().map(|ready| PendingCall {
+            call: ready.call.numbered(),
+            store_epoch,
+            ..ready
+        });
+        numbered.collect()
     }
 
     /// Keeps a give-back that the store has applied, for [`GiveBacks::take_for_new_master`]. Drops the oldest one if

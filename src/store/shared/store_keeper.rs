@@ -455,7 +455,8 @@ async fn leave_store(shared: &Arc<SharedStore>) {
         let unused = shared
             .decider
             .take_unused_units(GrantsToReturn::All, shared.clock.now());
-        for pending_call in unused {
+        for mut pending_call in unused {
+            pending_call.call = pending_call.call.numbered();
             let reply = shared.call_in_background(connection_index, &pending_call);
             if reply.await.is_err() {
                 return;

@@ -19,7 +19,6 @@ use common::child::{self, Ended, Server};
 use common::{Message, Upstream, write};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tollgate::base::clock::{Clock, Nanos};
 
 const IDENTITY: &str = "\
 identity:
@@ -170,15 +169,4 @@ fn credential_faults(site: &Site) -> Vec<String> {
     lines
         .filter_map(|line| line["credential"].as_str().map(str::to_owned))
         .collect()
-}
-
-/// Waits until something happens, and checks that it took at most a second.
-#[track_caller]
-fn within_a_second(what: &str, mut happens: impl FnMut() -> bool) {
-    let clock = Clock::system();
-    let begin = clock.now();
-    common::wait_until(what, &mut happens);
-    let took = clock.now().since(begin);
-    println!("{what}: {took:?}");
-    assert!(took <= Nanos::from_secs(1), "{what}: {took:?}");
 }

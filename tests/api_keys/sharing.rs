@@ -6,8 +6,9 @@ use serde_json::json;
 use crate::common::child::Server;
 use crate::common::redis::Redis;
 use crate::common::wait_until;
+use crate::common::within_a_second;
 use crate::memcached::Server as Memcached;
-use crate::{Site, json_of, within_a_second};
+use crate::{Site, json_of};
 
 /// Two gateways on one store, each with a folder of its own.
 fn pair(store: &str) -> [Site; 2] {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tollgate::app;
-use tollgate::base::clock::Clock;
+use tollgate::base::clock::{Clock, Nanos};
 
 /// The longest wait for anything that should happen at once.
 pub const MAX_WAIT: Duration = Duration::from_secs(20);
@@ -39,6 +39,17 @@ pub fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
         thread::park_timeout(step);
     }
     panic!("not so: {what}");
+}
+
+/// Waits until a condition holds, and checks that this took at most a second.
+#[track_caller]
+pub fn within_a_second(what: &str, happens: impl FnMut() -> bool) {
+    let clock = Clock::system();
+    let begin = clock.now();
+    wait_until(what, happens);
+    let took = clock.now().since(begin);
+    println!("{what}: {took:?}");
+    assert!(took <= Nanos::from_secs(1), "{what}: {took:?}");
 }
 
 /// Checks that a text contains all these parts.

@@ -4,10 +4,9 @@ use std::thread;
 
 use rustix::process::Signal;
 use serde_json::json;
-use tollgate::base::clock::{Clock, Nanos};
 
 use crate::common::redis::Redis;
-use crate::common::{assert_contains, wait_until};
+use crate::common::{assert_contains, wait_until, within_a_second};
 use crate::{ALICE, PREPAID, Site, get, json_of};
 
 /// Two gateways on one store, each with a folder of its own.
@@ -26,17 +25,6 @@ fn wait_for_store(site: &Site) {
         let status = json_of(&site.ask("rita", "GET", "/v1/status", ""));
         status["store"]["state"] == "shared"
     });
-}
-
-/// Waits for something, and checks that it took at most a second.
-#[track_caller]
-fn within_a_second(what: &str, mut happens: impl FnMut() -> bool) {
-    let clock = Clock::system();
-    let begin = clock.now();
-    wait_until(what, &mut happens);
-    let took = clock.now().since(begin);
-    println!("{what}: {took:?}");
-    assert!(took <= Nanos::from_secs(1), "{what}: {took:?}");
 }
 
 /// Both gateways together, until both refuse.
@@ -167,6 +155,17 @@ fn nothing_is_ordered_while_the_store_is_away() {
     assert_eq!(pair[0].order(&order).status(), 200);
     within_a_second("the other knows it", || pair[1].added("user=alice") == 7);
     assert_eq!(admitted_by_both(&pair), 7);
+}
+
+/// The other gateway knows it, although the first may never come back.
+#[test]
+fn an_order_just_before_the_end_is_not_lost() {
+    let redis = Redis::start();
+    let [mut first, second] = pair(&redis);
+    first.add("user=alice", 6);
+    first.server.signal(Signal::TERM);
+    first.server.ended();
+    within_a_second("the other knows it", || second.added("user=alice") == 6);
 }
 
 /// It was killed, and its file is gone.

@@ -11,8 +11,10 @@ use tollgate::base::clock::Clock;
 use crate::common::child::Server;
 use crate::common::manager::Manager;
 use crate::common::redis::Redis;
-use crate::common::{Client, Message, Upstream, assert_contains, ok, wait_until, write};
-use crate::sharing::{admitted_by_both, pair, within_a_second};
+use crate::common::{
+    Client, Message, Upstream, assert_contains, ok, wait_until, within_a_second, write,
+};
+use crate::sharing::{admitted_by_both, pair};
 use crate::{GATEWAY, Site, get, json_of};
 
 const ALICE: &str = "x-user: alice\r\n";

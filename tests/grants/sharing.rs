@@ -1,10 +1,9 @@
 //! Gateways that share a store share grants, and admit together what is granted.
 
 use rustix::process::Signal;
-use tollgate::base::clock::{Clock, Nanos};
 
 use crate::common::redis::Redis;
-use crate::common::wait_until;
+use crate::common::{wait_until, within_a_second};
 use crate::memcached::Server as Memcached;
 use crate::{Site, json_of};
 
@@ -21,17 +20,6 @@ pub fn pair(store: &str, limits: &str) -> [Site; 2] {
         });
     }
     pair
-}
-
-/// Waits for something, and checks that it took at most a second.
-#[track_caller]
-pub fn within_a_second(what: &str, mut happens: impl FnMut() -> bool) {
-    let clock = Clock::system();
-    let begin = clock.now();
-    wait_until(what, &mut happens);
-    let took = clock.now().since(begin);
-    println!("{what}: {took:?}");
-    assert!(took <= Nanos::from_secs(1), "{what}: {took:?}");
 }
 
 fn has_quota(site: &Site, quota: u64) -> bool {

@@ -72,6 +72,19 @@ impl EntryExchange {
         }
     }
 
+    /// Writes what was ordered last. An exchange may have been cut short, so what the store has is read first.
+    pub(super) async fn finish(shared: &SharedStore, connection_index: usize) {
+        let Some(entries) = shared.entries.get() else {
+            return;
+        };
+        let values = shared.client.read_entries(connection_index).await;
+        if values.is_ok_and(|values| entries.merge(&values)) {
+            let last = entries.take_unpublished(MAX_WRITES);
+            // If this fails, the entries are in the file, if there is one.
+            let _ = shared.client.write_entries(connection_index, &last).await;
+        }
+    }
+
     /// Writes and reads. What cannot be written keeps nothing from being read.
     async fn try_exchange(
         &mut self,

@@ -444,7 +444,7 @@ async fn probe_speed(shared: &SharedStore) -> Result<(), StoreError> {
     Err(StoreError::Late)
 }
 
-/// Gives back the units in hand, and removes this gateway from the store's list. Does nothing unless the store is shared.
+/// Writes the last orders of operators, gives back the units in hand, and removes this gateway from the store's list. Does nothing unless the store is shared.
 /// Ends at the first call that fails, and after [`BACKGROUND_TIMEOUT`].
 async fn leave_store(shared: &Arc<SharedStore>) {
     if shared.decider.breaker.status() != StoreStatus::Shared {
@@ -452,6 +452,7 @@ async fn leave_store(shared: &Arc<SharedStore>) {
     }
     let connection_index = shared.background_connection();
     let leaving = async {
+        EntryExchange::finish(shared, connection_index).await;
         let unused = shared
             .decider
             .take_unused_units(GrantsToReturn::All, shared.clock.now());

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use smallvec::SmallVec;
 
-use super::admission::Verdict;
+use super::admission::{Remedy, Verdict};
 use crate::http::head::{Fields, Lookup, Response, ResponseHead};
 use crate::limit::{Disclose, Rules};
 use crate::route::HeaderStyle;
@@ -42,19 +42,6 @@ pub fn is_grpc(fields: &impl Lookup) -> bool {
     })
 }
 
-/// What helps a client whose request a limit refuses.
-#[derive(Clone, Copy)]
-enum Remedy {
-    /// Another try in so many seconds.
-    Wait(u64),
-    /// Credits that an operator adds.
-    Credits,
-    /// Something that clients may not see.
-    Hidden,
-    /// Nothing: the request costs more than the limit can ever admit.
-    Nothing,
-}
-
 /// The response to a request that a limit refuses. A gRPC call gets status 200, with the error in the header fields.
 pub fn refusal(
     verdict: &Verdict,
@@ -67,15 +54,7 @@ pub fn refusal(
         .iter()
         .filter(|rule| rule.disclose == Disclose::All);
     let names: SmallVec<[&str; 4]> = disclosed.map(|rule| rule.name.as_str()).collect();
-    let wait_secs = verdict.retry_after_secs(rules);
-    let remedy = match wait_secs {
-        Some(seconds) => Remedy::Wait(seconds),
-        None => match verdict.lacking_credits(rules) {
-            Some(Disclose::All) => Remedy::Credits,
-            Some(Disclose::None) => Remedy::Hidden,
-            None => Remedy::Nothing,
-        },
-    };
+    let remedy = verdict.remedy(rules);
     let mut response = if is_grpc {
         let mut detail = Vec::with_capacity(128);
         write_detail(&mut detail, &names, remedy);
@@ -84,7 +63,7 @@ pub fn refusal(
         problem_response(&names, remedy)
     };
     let fields = &mut response.head.fields;
-    match wait_secs {
+    match remedy.wait_secs() {
         Some(seconds) => add_retry_after(fields, seconds, is_grpc),
         None if is_grpc => fields.add(GRPC_PUSHBACK, b"-1"),
         None => {}

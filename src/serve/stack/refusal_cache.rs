@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::http::head::Response;
 use crate::limit::{LimitFinding, RuleRef, Rules};
 use crate::route::HeaderStyle;
-use crate::throttle::admission::{RuleFinding, Verdict};
+use crate::throttle::admission::{Remedy, RuleFinding, Verdict};
 use crate::throttle::reject;
 
 /// Maximum number of responses in the cache: a power of two, so that the index of a slot is computed without a division.
@@ -49,8 +49,8 @@ struct RefusalKey {
     limit_set_number: usize,
     is_grpc: bool,
     is_without_store: bool,
-    /// The seconds in `Retry-After`; `None` if the response has no such field.
-    retry_after: Option<u64>,
+    /// What the response tells the client to do.
+    remedy: Remedy,
     /// `None` if the response discloses no limit as the one that decided.
     decider: Option<DisclosedDecider>,
     /// The finding of each limit; zero behind the last finding.
@@ -173,7 +173,7 @@ impl RefusalKey {
             limit_set_number,
             is_grpc: request.is_grpc,
             is_without_store: verdict.is_without_store,
-            retry_after: verdict.retry_after_secs(rules),
+            remedy: verdict.remedy(rules),
             decider,
             findings: pack_findings(&verdict.findings),
             calendar_starts: calendar_starts(&verdict.findings),
@@ -182,7 +182,7 @@ impl RefusalKey {
 
     /// The index of the slot of this key. The strides spread keys that differ in one part only.
     fn slot_index(&self) -> usize {
-        let wait_seconds = self.retry_after.unwrap_or(0) as usize;
+        let wait_seconds = self.remedy.wait_secs().unwrap_or(0) as usize;
         let decider = self.decider.as_ref();
         let rule_index = decider.map_or(0, |decider| usize::from(decider.rule.index));
         let slot = wait_seconds + RULE_STRIDE * rule_index;

@@ -40,4 +40,4 @@ pub use prepared::PreparedDecision;
 pub use request::AdmissionRequest;
 pub use request_progress::RequestProgress;
 pub use ticket::Ticket;
-pub use verdict::{RuleFinding, Verdict};
+pub use verdict::{Remedy, RuleFinding, Verdict};

@@ -40,6 +40,29 @@ pub struct Verdict {
     pub is_without_store: bool,
 }
 
+/// What helps a client whose request a limit refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Another try in so many seconds, at least 1.
+    Wait(u64),
+    /// Credits that an operator adds.
+    Credits,
+    /// Something that clients may not see.
+    Hidden,
+    /// Nothing: the request costs more than the limit can ever admit.
+    Nothing,
+}
+
+impl Remedy {
+    /// The seconds to wait; `None` if waiting cannot help.
+    pub fn wait_secs(self) -> Option<u64> {
+        match self {
+            Remedy::Wait(seconds) => Some(seconds),
+            Remedy::Credits | Remedy::Hidden | Remedy::Nothing => None,
+        }
+    }
+}
+
 impl Verdict {
     /// Sets [`Verdict::deciding`] and [`Verdict::delay`] by the findings.
     pub(crate) fn choose_decider(&mut self, rules: &[Arc<Rule>]) {
@@ -71,47 +94,31 @@ impl Verdict {
         refusing_rules.collect()
     }
 
-    /// Whether waiting cannot help because of a limit with credits, and whether clients may see that the key has too few.
-    /// `None` if no such limit refuses, or another limit refuses for ever.
-    pub fn lacking_credits(&self, rules: &[Arc<Rule>]) -> Option<Disclose> {
-        let mut lacking = None;
-        for rule_finding in &self.findings {
-            let rule = rule_finding.rule.resolve(rules);
-            match rule_finding.finding.standing {
-                _ if rule_finding.rule.base(rules).shadow => {}
-                LimitStanding::Unsatisfiable => return None,
-                LimitStanding::Refused if rule.limit.is_credits() => {
-                    // If memory lacks, the credits may suffice.
-                    let disclose = match rule_finding.finding.sketched {
-                        true => Disclose::None,
-                        false => rule.disclose,
-                    };
-                    if lacking != Some(Disclose::All) {
-                        lacking = Some(disclose);
-                    }
-                }
-                LimitStanding::Refused | LimitStanding::Within | LimitStanding::Over => {}
-            }
-        }
-        lacking
-    }
-
-    /// The seconds until all limits that refuse are expected to admit, at least 1. `None` if waiting cannot help, as where
-    /// a limit with credits refuses.
-    pub fn retry_after_secs(&self, rules: &[Arc<Rule>]) -> Option<u64> {
+    /// What helps a client whose request is refused.
+    pub fn remedy(&self, rules: &[Arc<Rule>]) -> Remedy {
         let enforced = self
             .findings
             .iter()
             .filter(|rule_finding| !rule_finding.rule.base(rules).shadow);
         let mut longest_secs = 1;
+        let mut lacking = None;
         for rule_finding in enforced {
             match rule_finding.finding.standing {
-                LimitStanding::Unsatisfiable => return None,
+                LimitStanding::Unsatisfiable => return Remedy::Nothing,
                 LimitStanding::Refused => {
                     let rule = rule_finding.rule.resolve(rules);
                     // A gateway that decides alone knows nothing of credits, so another try soon may help.
-                    if !self.is_without_store && rule.limit.is_credits() {
-                        return None;
+                    if rule.limit.is_credits() && !self.is_without_store {
+                        // If memory lacks, the credits may suffice.
+                        let is_told =
+                            rule.disclose == Disclose::All && !rule_finding.finding.sketched;
+                        if is_told || lacking.is_none() {
+                            lacking = Some(if is_told {
+                                Remedy::Credits
+                            } else {
+                                Remedy::Hidden
+                            });
+                        }
                     }
                     let wait = rule_finding.finding.wait;
                     longest_secs = longest_secs.max(rule.limit.whole_seconds(wait));
@@ -119,7 +126,12 @@ impl Verdict {
                 LimitStanding::Within | LimitStanding::Over => {}
             }
         }
-        Some(longest_secs)
+        lacking.unwrap_or(Remedy::Wait(longest_secs))
+    }
+
+    /// The seconds until all limits that refuse are expected to admit, at least 1. `None` if waiting cannot help.
+    pub fn retry_after_secs(&self, rules: &[Arc<Rule>]) -> Option<u64> {
+        self.remedy(rules).wait_secs()
     }
 
     /// How long the waits of the verdict and the reset that responses show stay the same in whole seconds, if no count
@@ -249,14 +261,14 @@ mod tests {
         };
         let mut verdict = Verdict::default();
         verdict.findings.push(rule_finding);
-        assert_eq!(verdict.retry_after_secs(&rules), None);
-        let disclose = Some(Disclose::None);
         assert_eq!(
-            verdict.lacking_credits(&rules),
-            disclose,
+            verdict.remedy(&rules),
+            Remedy::Hidden,
             "the credits may suffice"
         );
         verdict.findings[0].finding.sketched = false;
-        assert_eq!(verdict.lacking_credits(&rules), Some(Disclose::All));
+        assert_eq!(verdict.remedy(&rules), Remedy::Credits);
+        verdict.is_without_store = true;
+        assert!(verdict.retry_after_secs(&rules).is_some());
     }
 }

@@ -75,7 +75,7 @@ pub fn log_uncounted_accounts(ruleset: &Ruleset, grants: &GrantRegistry) {
     let grants = grants.list();
     let accounts = grants
         .iter()
-        .filter(|grant| limits.contains(&grant.terms.limit));
+        .filter(|grant| grant.is_account() && limits.contains(&grant.terms.limit));
     let accounts = accounts.count();
     if accounts > 0 {
         tracing::error!(

@@ -157,7 +157,8 @@ fn find_accounts(gateway: &dyn Control, limit: &str) -> Option<Candidates> {
         return None;
     }
     let accounts = running.grants.list().into_iter();
-    let accounts = accounts.filter(|account| limits.contains(&account.terms.limit));
+    let accounts =
+        accounts.filter(|grant| grant.is_account() && limits.contains(&grant.terms.limit));
     let mut keys: Vec<String> = accounts.map(|account| account.entry.key).collect();
     let is_complete = keys.len() <= MAX_CANDIDATES;
     keys.truncate(MAX_CANDIDATES);

@@ -12,12 +12,9 @@ impl KeyState<'_> {
     /// unless it is full. The state must have `RateLimit::max_words`.
     ///
     /// A log passes its stamps on to a log, and a quota its units to one of the same unit. Between other algorithms, the
-    /// most units that count in any window of `old` count in every window from `now` on. Units of a rate were not paid for
-    /// with credits, so neither counts as the other.
+    /// most units that count in any window of `old` count in every window from `now` on. Credits have states of their own:
+    /// they are registered apart.
     pub fn convert_from(&mut self, old: &KeyState<'_>, now: Nanos) {
-        if self.limit.is_credits() != old.limit.is_credits() {
-            return;
-        }
         let has_quotas = |limit: &RateLimit| {
             let mut rates = limit.windows.iter();
             limit.algorithm == Algorithm::FixedWindow && rates.all(|rate| rate.calendar().is_some())

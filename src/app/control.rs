@@ -86,7 +86,7 @@ impl Control for Gateway {
                 return Err(GrantMistake::StoreAway);
             }
             let loaded = &running.loaded;
-            loaded.check_account(&subject, grant.add, &running.grants, &identifier)?;
+            loaded.check_account(&subject, grant.add, &identifier)?;
             let (account, order) = running.grants.add_credits(NewCredits {
                 limit: subject.limit,
                 key: subject.key,

@@ -175,7 +175,10 @@ impl OrderUpdater {
         let EntryChange { kind, entry, order } = change;
         let [ordered, revoked, ended] = reported.events;
         if let Some(order) = order {
-            let event = if order.units < 0 { revoked } else { ordered };
+            let event = match kind {
+                ChangeKind::Revoked => revoked,
+                ChangeKind::Ordered | ChangeKind::Ended => ordered,
+            };
             self.report_credits(event, entry, order);
             return;
         }

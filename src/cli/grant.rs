@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::order_options::{HASHED_KEY_NEEDS, OrderOptions, warn_unless_kept};
 use super::output;
 use super::terminal::{format_seconds, replace_control_chars};
-use crate::identity::Keyer;
+use crate::operator::CreditOrder;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     }
     let may_add_credits = arguments.more.add.is_some() && arguments.duration.is_none();
-    let own_id = (may_add_credits && arguments.order.is_none()).then(random_id);
+    let own_id = (may_add_credits && arguments.order.is_none()).then(CreditOrder::random_id);
     if let Some(id) = &own_id {
         order["order"] = json!(id);
     }
@@ -81,11 +81,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             exit_code
         }
     }
-}
-
-/// An id for an order of credits that has none: without it, a repeated order would count twice.
-fn random_id() -> String {
-    format!("{:016x}", Keyer::random().seed())
 }
 
 /// Prints what has become of a grant, and warns if it does not hold, or if a restart would lose it.

@@ -3,11 +3,10 @@
 
 use super::credit_terms::{CreditOrder, CreditTerms};
 use super::entry::{EntryKind, OperatorEntry};
-use super::entry_terms::EntryTerms;
+use super::entry_terms::{EntryTerms, granted_subject};
 use super::error::GrantOrderError;
 use super::grant_registry::{GrantRegistry, ListedGrant, check_lengths};
 use super::registry_state::{RegistryState, bounded_name};
-use crate::identity::Keyer;
 use crate::limit::Fingerprint;
 
 /// Credits that an operator adds to an account.
@@ -34,8 +33,8 @@ pub struct NewCredits {
 pub struct HeldOrder {
     /// Its id.
     pub id: String,
-    /// The credits that it has added; below 0 if it has taken some back.
-    pub units: i64,
+    /// The credits that it has added.
+    pub units: u32,
     /// Whether the account had it before, so that nothing was changed.
     pub is_repeated: bool,
 }
@@ -70,12 +69,12 @@ impl GrantRegistry {
         let id = match order {
             Some(id) if !CreditOrder::is_id(&id) => return Err(GrantOrderError::OrderId),
             Some(id) => id,
-            None => random_id(),
+            None => CreditOrder::random_id(),
         };
         let mut state = self.entries.lock();
         let wall_millis = self.entries.wall_millis();
+        let subject = granted_subject(&limit, &key);
         let new_terms = CreditTerms::new(limit);
-        let subject = new_terms.subject(&key);
         let held = state.entries.get(EntryKind::Credit, &subject);
         let held = held.map(|slot| slot.entry.clone());
         let count = || state.entries.active_count(EntryKind::Credit, wall_millis);
@@ -113,7 +112,7 @@ impl GrantRegistry {
         }
         let order = HeldOrder {
             id,
-            units: i64::from(add),
+            units: add,
             is_repeated: !is_new,
         };
         let listed = self.listed(&state, (EntryKind::Credit, &subject), wall_millis);
@@ -148,7 +147,7 @@ impl GrantRegistry {
         if terms.added() != account.terms.add {
             return Err(GrantOrderError::ChangedMeanwhile);
         }
-        let id = format!("revoke-{}", random_id());
+        let id = format!("revoke-{}", CreditOrder::random_id());
         let used = terms.added().saturating_sub(left);
         if left > 0 && terms.take_back(id, used, wall_millis) {
             let entry = OperatorEntry {
@@ -167,7 +166,7 @@ impl GrantRegistry {
 
     /// The account of this key and limit as it is listed; `None` if there is none.
     pub fn find_account(&self, limit: &str, key: &str) -> Option<ListedGrant> {
-        let subject = format!("{limit} {key}");
+        let subject = granted_subject(limit, key);
         let state = self.entries.lock();
         let wall_millis = self.entries.wall_millis();
         self.listed(&state, (EntryKind::Credit, &subject), wall_millis)
@@ -191,11 +190,6 @@ impl GrantRegistry {
             false => Err(GrantOrderError::Superseded(subject)),
         }
     }
-}
-
-/// An id for an order of which the caller has given none.
-fn random_id() -> String {
-    format!("{:016x}", Keyer::random().seed())
 }
 
 /// About how many bytes all accounts have in a shared store.

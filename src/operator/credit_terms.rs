@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::error::GrantOrderError;
+use crate::identity::Keyer;
 use crate::limit::Rate;
 
 /// For so long an order keeps its id, in milliseconds. Within this time all gateways must have seen it.
@@ -55,6 +56,11 @@ pub struct CreditOrder {
 impl CreditOrder {
     /// Most bytes of an id.
     pub const MAX_ID_BYTES: usize = 64;
+
+    /// An id for an order that has none: without it, a repeated order would count twice.
+    pub fn random_id() -> String {
+        format!("{:016x}", Keyer::random().seed())
+    }
 
     /// Whether a text is an id.
     pub fn is_id(text: &str) -> bool {
@@ -202,11 +208,6 @@ impl CreditTerms {
 
     fn total(&self) -> i64 {
         total_after(self.earlier.units, &self.orders)
-    }
-
-    /// What an account of this key is about. Names of limits have no blanks.
-    pub(super) fn subject(&self, key: &str) -> String {
-        format!("{} {key}", self.limit)
     }
 
     /// The account of this key in a few words.

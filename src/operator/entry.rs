@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::credit_terms::CreditTerms;
-use super::entry_terms::EntryTerms;
+use super::entry_terms::{EntryTerms, GrantTerms, granted_subject};
 use crate::limit::Fingerprint;
 use crate::store::shared::shared_entries::{ORDER_BYTES, YIELDING_MARK};
 
@@ -243,8 +243,10 @@ impl OperatorEntry {
     /// What the order is about: its key, and the limit before it for a grant or an account.
     fn subject(&self) -> Cow<'_, str> {
         match &self.terms {
-            Some(EntryTerms::Grant(terms)) => Cow::Owned(terms.subject(&self.key)),
-            Some(EntryTerms::Credit(terms)) => Cow::Owned(terms.subject(&self.key)),
+            Some(EntryTerms::Grant(GrantTerms { limit, .. }))
+            | Some(EntryTerms::Credit(CreditTerms { limit, .. })) => {
+                Cow::Owned(granted_subject(limit, &self.key))
+            }
             Some(EntryTerms::ApiKey(_)) | None => Cow::Borrowed(&self.key),
         }
     }

@@ -21,7 +21,7 @@ use super::entry_map::EntryMap;
 /// The first line of the file, with the version of its format.
 const HEAD: &str = "tollgate operator entries 1";
 
-/// Most bytes of the file that are read: more than [`EntryMap::MAX_ENTRIES`] entries of the largest size have.
+/// Most bytes of the file that are read. Accounts that gateways have filled have at most some 200 MiB.
 const MAX_FILE_BYTES: u64 = 1024 * 1024 * 1024;
 /// Most lines of a newer gateway that are kept.
 const MAX_UNKNOWN_LINES: usize = EntryMap::MAX_ENTRIES;

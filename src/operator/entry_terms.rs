@@ -51,6 +51,11 @@ pub struct GrantTerms {
     pub add: u32,
 }
 
+/// What a grant or an account is about: one key may have some of several limits. Names of limits have no blanks.
+pub(super) fn granted_subject(limit: &str, key: &str) -> String {
+    format!("{limit} {key}")
+}
+
 impl EntryTerms {
     /// Whether no part is too long.
     pub(super) fn is_bounded(&self) -> bool {
@@ -111,11 +116,6 @@ impl GrantTerms {
     pub const MAX_LIMIT_BYTES: usize = 256;
     /// The largest factor.
     pub const MAX_TIMES: u32 = 1_000_000;
-
-    /// What a grant of this key is about: one key may have grants of several limits. Names of limits have no blanks.
-    pub(super) fn subject(&self, key: &str) -> String {
-        format!("{} {key}", self.limit)
-    }
 
     /// The grant of this key in a few words.
     pub(super) fn description(&self, key: &str) -> String {

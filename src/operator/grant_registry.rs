@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::entry::{EntryGroup, EntryKind, OperatorEntry, SlotKey};
 use super::entry_registry::{EntryRegistry, RefreshedEntries};
-use super::entry_terms::{EntryTerms, GrantTerms};
+use super::entry_terms::{EntryTerms, GrantTerms, granted_subject};
 use super::error::GrantOrderError;
 use super::registry_state::{RegistryState, bounded_name};
 use crate::limit::Fingerprint;
@@ -102,7 +102,7 @@ impl GrantRegistry {
         }
         let mut state = self.entries.lock();
         let wall_millis = self.entries.wall_millis();
-        let subject = terms.subject(&key);
+        let subject = granted_subject(&terms.limit, &key);
         let held = state.entries.get(EntryKind::Grant, &subject);
         let held_since = held
             .filter(|slot| slot.entry.is_active(wall_millis))
@@ -144,7 +144,7 @@ impl GrantRegistry {
     ///
     /// The key has no grant of this limit.
     pub fn revoke(&self, limit: &str, key: &str, by: &str) -> Result<ListedGrant, GrantOrderError> {
-        let subject = format!("{limit} {key}");
+        let subject = granted_subject(limit, key);
         let mut state = self.entries.lock();
         let wall_millis = self.entries.wall_millis();
         let listed = self.listed(&state, (EntryKind::Grant, &subject), wall_millis);
@@ -193,18 +193,10 @@ impl GrantRegistry {
             .active_count(EntryKind::Grant, self.entries.wall_millis())
     }
 
-    /// The number of accounts.
-    pub fn account_count(&self) -> usize {
-        let state = self.entries.lock();
-        state
-            .entries
-            .active_count(EntryKind::Credit, self.entries.wall_millis())
-    }
-
     /// The grant or the account of this key that names the limit so; `None` if there is none.
     pub fn find(&self, kind: EntryKind, limit: &str, key: &str) -> Option<OperatorEntry> {
         let state = self.entries.lock();
-        let slot = state.entries.get(kind, &format!("{limit} {key}"))?;
+        let slot = state.entries.get(kind, &granted_subject(limit, key))?;
         let is_active = slot.entry.is_active(self.entries.wall_millis());
         is_active.then(|| slot.entry.clone())
     }

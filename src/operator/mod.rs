@@ -1,4 +1,4 @@
-//! What operators order at run time, beside the files: bans, grants and API keys. Each order is an entry. Entries are
+//! What operators order at run time, beside the files: bans, grants, accounts of credits and API keys. Each order is an entry. Entries are
 //! kept on the disk and shared by gateways, and no order of their arrival changes the result. One registry holds the entries of all
 //! kinds; a view for each kind gives orders and builds an index of its own.
 //!
@@ -7,7 +7,7 @@
 //! | `entry` | one entry, its bounds and its text |
 //! | `entry_terms` | what only entries of one kind have |
 //! | `credit_terms` | the orders of an account of credits |
-//! | `entry_map` | all entries; the newest change of a key wins |
+//! | `entry_map` | all entries; the newest change of a key wins, and accounts are joined |
 //! | `entry_file` | the file that keeps entries over restarts |
 //! | `entry_registry` | all entries of the gateway, its file, and what it shares with others |
 //! | `registry_state` | what the registry of entries holds behind its lock |
@@ -23,7 +23,7 @@
 //! | `error` | why an order is refused |
 //!
 //! Bounds: [`EntryGroup::max_entries`] of each group of kinds, each entry of at most 2 KiB, an
-//! account of credits of at most 64 KiB.
+//! account of credits of at most 130 KiB.
 
 mod account_orders;
 mod api_key_id;

@@ -34,9 +34,6 @@ pub enum GrantMistake {
     /// The account is of a limit that counts no credits any more.
     #[error("`{0}` has no `credits` any more; its accounts count again when it has")]
     NoCredits(String),
-    /// One route of a limit with credits that counts each route for itself.
-    #[error("accounts of this limit are for all routes; write `{0}`")]
-    AccountOfRoute(String),
     /// A grant of a limit without credits needs an end.
     #[error(
         "a grant needs an end; write how long it lasts, for instance `--for 1d`, or \"for\": \"1d\""
@@ -46,13 +43,21 @@ pub enum GrantMistake {
     #[error("`order` is for limits with `credits`, and `{0}` has none; remove it")]
     OrderOfGrant(String),
     /// The account does not hold, so nobody knows what is left of it.
-    #[error("what is left of the account cannot be read, because it does not hold now: {0}")]
-    WaitingAccount(String),
+    #[error(
+        "the account does not hold now, so what is left of it cannot be read; nothing was taken back: {0}"
+    )]
+    InactiveAccount(String),
     /// What is left of an account is unknown now.
     #[error(
-        "what is left cannot be read now, because the shared store is away; nothing was taken back"
+        "what is left cannot be read now, because the shared store is away; nothing was taken back; try again when it is back"
     )]
     BalanceUnknown,
+    /// The workers do not count by the last order of an account yet.
+    #[error(
+        "what is left cannot be read now, because the workers have not taken over the last order yet; nothing was taken back; \
+         try again in some seconds"
+    )]
+    OrderUnpublished,
     /// The shared store is away, so that an order of credits could be lost.
     #[error(
         "credits cannot be added now, because the shared store is away; repeat the order with the same id when it is back"

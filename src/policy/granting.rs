@@ -17,7 +17,7 @@ use crate::operator::{EntryKind, GrantTerms};
 use crate::route::{OwnResponseRules, Route, RouteAction, UsageList};
 
 /// The most copies of rules that grants make. Grants of one limit with the same terms share one.
-pub(super) const MAX_GRANTED_RULES: usize = 20_000;
+const MAX_GRANTED_RULES: usize = 20_000;
 
 /// A rule while grants are added to it.
 struct GrantedRule {

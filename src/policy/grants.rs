@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::grant_mistake::GrantMistake;
-use super::granting::{Granting, MAX_GRANTED_RULES, parse_key};
+use super::granting::{Granting, parse_key};
 use super::settings::Ruleset;
 use crate::identity::Identifier;
 use crate::limit::{Fingerprint, LimitGrant};
-use crate::operator::{EntryKind, GrantRegistry, GrantTerms, ListedGrant, SlotKey};
+use crate::operator::{EntryKind, GrantTerms, ListedGrant, SlotKey};
 
 /// A limit and a key that an operator names, in the form in which they always have the same text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,6 @@ pub struct GrantSubject {
     pub fingerprint: Option<Fingerprint>,
     /// Whether the limit counts credits.
     pub has_credits: bool,
-    /// What names the limit on all routes, if it counts each route for itself and this is one of them.
-    of_all_routes: Option<String>,
 }
 
 /// Why single grants and accounts do not hold.
@@ -50,11 +48,8 @@ impl Ruleset {
         let reparsed = identifier.parse_key(&text, spec).ok();
         let is_readable =
             reparsed.is_some_and(|client| identifier.key(&client, spec) == fingerprint);
-        let of_all_routes = first_rule.granted_limit();
-        let is_of_route = first_rule.counts_each_route && of_all_routes != limit;
         Ok(GrantSubject {
             has_credits: first_rule.limit.is_credits(),
-            of_all_routes: is_of_route.then_some(of_all_routes),
             limit,
             key: text,
             fingerprint: fingerprint.filter(|_| !is_readable),
@@ -95,30 +90,15 @@ impl Ruleset {
         &self,
         subject: &GrantSubject,
         add: u32,
-        held: &GrantRegistry,
         identifier: &Identifier,
     ) -> Result<(), GrantMistake> {
-        if let Some(of_all_routes) = &subject.of_all_routes {
-            return Err(GrantMistake::AccountOfRoute(of_all_routes.clone()));
-        }
         let terms = GrantTerms {
             limit: subject.limit.clone(),
             times: 1,
             add,
         };
-        // There may be many other accounts, so they are looked at only where there could be no room for all.
-        let rules = self.rules.iter();
-        let rule_count = rules.filter(|rule| rule.limit.is_credits()).count();
-        let others = match (held.account_count() + 1) * rule_count > MAX_GRANTED_RULES {
-            true => held.list(),
-            false => Vec::new(),
-        };
-        let is_other = |other: &ListedGrant| {
-            other.is_account()
-                && (&other.terms.limit, &other.entry.key) != (&subject.limit, &subject.key)
-        };
-        let others = others.into_iter().filter(is_other).collect();
-        let (mut granting, _) = self.granting(others, identifier);
+        // There is room for all accounts: they come first, and each is a copy of one rule.
+        let mut granting = Granting::new(self, identifier);
         granting.add(EntryKind::Credit, &terms, &subject.key, subject.fingerprint)
     }
 

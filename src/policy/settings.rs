@@ -166,7 +166,8 @@ pub struct ProcessSettings {
 }
 
 impl ProcessSettings {
-    /// Whether counts outlive the process, as limits with credits need it. memcached forgets counts when it is full.
+    /// Whether counts outlive the process, as limits with credits need it; memcached forgets counts when it is full. The check of
+    /// the gateway file (`check/credits.rs`) has the same rule: a reload changes the file, but not the store that runs.
     pub fn keeps_counts(&self) -> bool {
         match &self.shared {
             Some(shared) => matches!(shared.backend, shared::Backend::Redis(..)),

@@ -11,20 +11,13 @@ use crate::identity::Identifier;
 use crate::limit::{Fingerprint, Rule};
 use crate::operator::{GrantOrderError, HeldOrder, ListedGrant};
 use crate::policy::GrantMistake;
+use crate::serve::stack::explanation;
 use crate::serve::worker::generation::RunningConfig;
 
 /// How often an account is read again that has changed while it was read.
 const MAX_ATTEMPTS: usize = 50;
 /// The pause before.
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// What is left of an account. A limit that counts each route for itself has a number for each.
-pub(super) struct Balance {
-    /// The credits that are left on the route that has used most.
-    pub least: u32,
-    /// The credits that are left on the route that has used least.
-    pub most: u32,
-}
 
 /// Why the balance of an account is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,50 +68,21 @@ pub(super) fn granted_rules(
         .collect()
 }
 
-/// The rules of an account by which its balance is told. Where each route counts for itself, requests without a route are
-/// left out: hardly any client makes them, and they would seem to have used least.
-fn balance_rules(
-    account: &ListedGrant,
-    running: &RunningConfig,
-    identifier: &Identifier,
-) -> Vec<(Arc<Rule>, Fingerprint)> {
-    let mut rules = granted_rules(account, running, identifier);
-    let unrouted = &running.ruleset.unrouted.rules;
-    let is_of_route =
-        |rule: &Arc<Rule>| unrouted.iter().all(|unrouted| unrouted.index != rule.index);
-    if rules.iter().any(|(rule, _)| is_of_route(rule)) {
-        rules.retain(|(rule, _)| is_of_route(rule));
-    }
-    rules
-}
-
-/// What is left of an account.
+/// The credits that are left of an account. Its limit is one rule, because routes cannot count credits for themselves.
 pub(super) async fn read_balance(
     account: &ListedGrant,
     running: &RunningConfig,
-) -> Result<Balance, UnknownBalance> {
+) -> Result<u32, UnknownBalance> {
     let identifier = running.build_identifier();
-    let mut balance: Option<Balance> = None;
-    for (rule, key) in balance_rules(account, running, &identifier) {
-        let applied = rule.grant.as_ref().map(|grant| grant.amount.add);
-        if applied != Some(account.terms.add) {
-            return Err(UnknownBalance::Unpublished);
-        }
-        let remaining = running.admission.read_remaining(&rule, key).await;
-        let left = remaining.ok_or(UnknownBalance::WithoutStore)?;
-        let left = left.min(account.terms.add);
-        balance = Some(match balance {
-            Some(Balance { least, most }) => Balance {
-                least: least.min(left),
-                most: most.max(left),
-            },
-            None => Balance {
-                least: left,
-                most: left,
-            },
-        });
+    let rules = granted_rules(account, running, &identifier);
+    let (rule, key) = rules.first().ok_or(UnknownBalance::Unpublished)?;
+    let applied = rule.grant.as_ref().map(|grant| grant.amount.add);
+    if applied != Some(account.terms.add) {
+        return Err(UnknownBalance::Unpublished);
     }
-    balance.ok_or(UnknownBalance::Unpublished)
+    let remaining = running.admission.read_remaining(rule, *key).await;
+    let left = remaining.ok_or(UnknownBalance::WithoutStore)?;
+    Ok(left.min(account.terms.add))
 }
 
 /// Takes back what is left of an account, also if orders come at the same time.
@@ -127,38 +91,43 @@ pub(super) async fn take_back(
     mut account: ListedGrant,
     by: &str,
 ) -> TakenBack {
+    let mut obstacle = GrantMistake::OrderUnpublished;
     for _ in 0..MAX_ATTEMPTS {
         let running = gateway.running();
         match read_balance(&account, &running).await {
             Err(UnknownBalance::WithoutStore) => return Ok(Err(GrantMistake::BalanceUnknown)),
-            Err(UnknownBalance::Unpublished) => {}
-            Ok(Balance { most: left, .. }) => {
+            Err(UnknownBalance::Unpublished) => obstacle = GrantMistake::OrderUnpublished,
+            Ok(left) => {
                 let (of_task, by, read) = (gateway.clone(), by.to_owned(), account.clone());
                 let taking = spawn_blocking(move || of_task.take_credits_back(&read, left, &by));
                 match taking.await? {
-                    Err(GrantMistake::Order(GrantOrderError::ChangedMeanwhile)) => {}
+                    Err(changed @ GrantMistake::Order(GrantOrderError::ChangedMeanwhile)) => {
+                        obstacle = changed;
+                    }
                     taken_back => return Ok(taken_back.map(|account| (account, left))),
                 }
             }
         }
         tokio::time::sleep(PAUSE).await;
         let Some(current) = running.grants.relist(&account) else {
-            break;
+            let not_granted = GrantOrderError::NotGranted {
+                limit: account.terms.limit,
+                key: account.entry.key,
+            };
+            return Ok(Err(not_granted.into()));
         };
         account = current;
     }
-    Ok(Err(GrantOrderError::ChangedMeanwhile.into()))
+    Ok(Err(obstacle))
 }
 
 /// The credits of an account as JSON, with what is used and left if that is known.
-pub(super) fn describe_credits(account: &ListedGrant, balance: Option<&Balance>) -> Value {
+pub(super) fn describe_credits(account: &ListedGrant, left: Option<u32>) -> Value {
     let added = account.terms.add;
-    let mut credits = json!({ "added": added });
-    if let Some(balance) = balance {
-        credits["used"] = json!(added.saturating_sub(balance.least));
-        credits["left"] = json!(balance.least);
+    match left {
+        Some(left) => explanation::describe_credits(added, left),
+        None => json!({ "added": added }),
     }
-    credits
 }
 
 /// An order of an account as JSON.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::accounts::{
-    Balance, describe_credits, describe_order, find_account, granted_rules, read_balance, take_back,
+    describe_credits, describe_order, find_account, granted_rules, read_balance, take_back,
 };
 use super::audit;
 use super::control::{Control, ControlState, GrantOrder, Granted};
@@ -97,7 +97,7 @@ pub(super) async fn order(
         (Ok(Ok(account)), Some(order)) => {
             let repeated = if order.is_repeated { " (repeated)" } else { "" };
             // What comes last may be cut.
-            target = format!("{:+} {}{repeated} {target}", order.units, order.id);
+            target = format!("+{} {}{repeated} {target}", order.units, order.id);
             let members = [("order", describe_order(order))];
             respond_with_account(account, &members, &running, gateway.clock().wall()).await
         }
@@ -127,7 +127,10 @@ pub(super) async fn revoke(
     let revoked =
         tokio::task::spawn_blocking(move || of_task.revoke_grant(&limit, &key, &by)).await;
     let revoked = match (revoked, obstacle) {
-        (Ok(Err(_)), Some(obstacle)) => Ok(Err(GrantMistake::WaitingAccount(obstacle))),
+        (superseded @ Ok(Err(GrantMistake::Order(GrantOrderError::Superseded(_)))), _) => {
+            superseded
+        }
+        (Ok(Err(_)), Some(obstacle)) => Ok(Err(GrantMistake::InactiveAccount(obstacle))),
         (revoked, _) => revoked,
     };
     let running = gateway.running();
@@ -160,9 +163,9 @@ async fn respond_with_account(
     running: &RunningConfig,
     wall: Duration,
 ) -> Response {
-    let balance = read_balance(account, running).await.ok();
+    let left = read_balance(account, running).await.ok();
     let identifier = running.build_identifier();
-    let mut description = describe(account, wall, running, &identifier, balance.as_ref());
+    let mut description = describe(account, wall, running, &identifier, left);
     for (name, value) in members {
         description[*name] = value.clone();
     }
@@ -245,8 +248,10 @@ fn status_of(error: &GrantMistake) -> StatusCode {
     match error {
         GrantMistake::UnknownLimit(..)
         | GrantMistake::Order(GrantOrderError::NotGranted { .. }) => StatusCode::NOT_FOUND,
-        GrantMistake::BalanceUnknown | GrantMistake::StoreAway => StatusCode::SERVICE_UNAVAILABLE,
-        GrantMistake::Full | GrantMistake::WaitingAccount(_) => StatusCode::CONFLICT,
+        GrantMistake::BalanceUnknown | GrantMistake::OrderUnpublished | GrantMistake::StoreAway => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        GrantMistake::Full | GrantMistake::InactiveAccount(_) => StatusCode::CONFLICT,
         GrantMistake::Order(order) if is_conflict(order) => StatusCode::CONFLICT,
         _ => StatusCode::BAD_REQUEST,
     }
@@ -267,14 +272,14 @@ fn is_conflict(error: &GrantOrderError) -> bool {
     )
 }
 
-/// A grant as JSON, with what the key has now, or an account with its credits. Times are in seconds since 1970, and `left`
-/// in seconds from `wall`.
+/// A grant as JSON, with what the key has now, or an account with its credits. So many of them are `left`, if that is
+/// known. Times are in seconds since 1970.
 fn describe(
     grant: &ListedGrant,
     wall: Duration,
     running: &RunningConfig,
     identifier: &Identifier,
-    balance: Option<&Balance>,
+    left: Option<u32>,
 ) -> Value {
     let ListedGrant {
         entry,
@@ -293,14 +298,14 @@ fn describe(
         "kept": is_kept,
     });
     match (grant.is_account(), terms.add) {
-        (true, _) => description["credits"] = describe_credits(grant, balance),
+        (true, _) => description["credits"] = describe_credits(grant, left),
         (false, 0) => description["times"] = json!(terms.times),
         (false, add) => description["add"] = json!(add),
     }
     if let Some(end) = entry.end() {
-        let left = Duration::from_millis(end).saturating_sub(wall);
+        let time_left = Duration::from_millis(end).saturating_sub(wall);
         description["until"] = json!(seconds(end));
-        description["left"] = json!(left.as_secs_f64());
+        description["left"] = json!(time_left.as_secs_f64());
     }
     if let Some(obstacle) = obstacle {
         description["why"] = json!(obstacle);

@@ -12,7 +12,7 @@ use super::refusal::RefusalCause;
 use crate::base::clock::Nanos;
 use crate::identity::{ClientIdentity, Identifier, Unverified};
 use crate::limit::pressure::{Pressure, RequestClass};
-use crate::limit::{AppliedGrant, Identity, KeySpec, LimitFinding, Rule, RuleLimit};
+use crate::limit::{AppliedGrant, Identity, KeySpec, Rule, RuleLimit};
 use crate::operator::{BanResponse, EntryKind, GrantRegistry};
 use crate::policy::Ruleset;
 use crate::route::Route;
@@ -199,7 +199,10 @@ pub fn describe_finding(rule_finding: &RuleFinding, rule: &Rule) -> Map<String, 
     });
     let mut members = finding_json.as_object().cloned().unwrap_or_default();
     if rule.limit.is_credits() {
-        members.insert("credits".into(), describe_credits(finding));
+        members.insert(
+            "credits".into(),
+            describe_credits(finding.quota, finding.remaining),
+        );
         for time in ["next_unit_in", "wait"] {
             members.insert(time.into(), Value::Null);
         }
@@ -213,10 +216,10 @@ pub fn describe_finding(rule_finding: &RuleFinding, rule: &Rule) -> Map<String, 
     members
 }
 
-/// The credits of a key as a limit with credits has found them. Those of requests in flight count as used.
-pub fn describe_credits(finding: &LimitFinding) -> Value {
-    let left = finding.remaining.min(finding.quota);
-    json!({ "added": finding.quota, "used": finding.quota - left, "left": left })
+/// The credits of a key: what was added in all, and what is left of that. Those of requests in flight count as used.
+pub fn describe_credits(added: u32, left: u32) -> Value {
+    let left = left.min(added);
+    json!({ "added": added, "used": added - left, "left": left })
 }
 
 /// The reason why a limit does not apply to a key that an override makes unlimited.

@@ -378,7 +378,10 @@ impl<'g> ShownLimits<'g> {
             add_member("remaining", remaining.into());
         }
         match rule.limit.is_credits() {
-            true if is_known => add_member("credits", explanation::describe_credits(finding)),
+            true if is_known => add_member(
+                "credits",
+                explanation::describe_credits(finding.quota, finding.remaining),
+            ),
             true => add_member("credits", json!({ "added": finding.quota })),
             false => None,
         };

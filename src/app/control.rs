@@ -184,6 +184,18 @@ impl Control for Gateway {
         }
     }
 
+    fn write_audit(&self) {
+        // A copy, so that no event waits for the disk.
+        let queue = self
+            .recorder
+            .lock()
+            .as_ref()
+            .map(MetricsRecorder::event_queue);
+        if let Some(queue) = queue {
+            queue.write();
+        }
+    }
+
     fn metrics(&self, format: MetricsFormat) -> String {
         self.live_metrics.read(|registry| registry.render(format))
     }

@@ -1,5 +1,5 @@
 //! The two threads that write the record: one reads all metrics at the end of each second, the other writes to the
-//! disk. No request waits for the disk.
+//! disk. No request waits for the disk; an order of an operator does, until its event is there.
 //!
 //! Bounds: those of [`SeriesTable`] and [`NoteWriter`]. While another process still writes the record,
 //! [`MAX_WAITING_SECONDS`] seconds, and the events of [`WaitingEvents`].
@@ -15,12 +15,12 @@ use parking_lot::Mutex;
 use super::error::Error;
 use super::events::WaitingEvents;
 use super::live_metrics::LiveMetrics;
-use super::note_writer::{ListRollUp, NoteWriter, minute_of};
+use super::note_writer::{ListRollUp, NoteWriter, add_events, minute_of};
 use super::series_table::SeriesTable;
 use crate::base::clock::{Clock, Nanos};
 use crate::base::telemetry::Metric;
 use crate::record::insight::GatewayEvent;
-use crate::record::{OpenError, Record, Settings};
+use crate::record::{OpenError, Record, Settings, Topic};
 
 /// The largest number of seconds that wait for the record. A further one replaces the oldest.
 const MAX_WAITING_SECONDS: usize = 300;
@@ -39,12 +39,26 @@ enum StopOrder {
 
 /// Takes events of the gateway for the record. Its clones take them for the same record.
 #[derive(Clone)]
-pub struct EventQueue(Arc<Mutex<WaitingEvents>>);
+pub struct EventQueue {
+    events: Arc<Mutex<WaitingEvents>>,
+    record: Arc<OnceLock<Record>>,
+}
 
 impl EventQueue {
     /// Adds an event, which is recorded at the end of the current second. See [`WaitingEvents::add`].
     pub fn add(&self, event: GatewayEvent) {
-        self.0.lock().add(event);
+        self.events.lock().add(event);
+    }
+
+    /// Records all events now, and waits until the disk has them. While another process still writes the record they wait
+    /// for it.
+    pub fn write(&self) {
+        let Some(record) = self.record.get() else {
+            return;
+        };
+        add_events(record, &self.events);
+        // The thread of the disk tries again at the end of the second, and logs why it fails.
+        let _ = record.write_notes(Topic::Event);
     }
 }
 
@@ -123,7 +137,10 @@ impl MetricsRecorder {
 
     /// Takes events for the record.
     pub fn event_queue(&self) -> EventQueue {
-        EventQueue(self.events.clone())
+        EventQueue {
+            events: self.events.clone(),
+            record: self.record.clone(),
+        }
     }
 
     /// Orders the threads to stop after [`HANDOVER_TIMEOUT`], unless [`MetricsRecorder::finish`] stops them earlier.

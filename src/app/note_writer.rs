@@ -78,10 +78,7 @@ impl NoteWriter {
         for (start, lists) in self.waiting_minutes.drain(..) {
             write_note(record, Topic::Minute, start, &lists, true);
         }
-        let events = self.events.lock().take();
-        for event in events {
-            write_note(record, Topic::Event, event.at, &event, true);
-        }
+        add_events(record, &self.events);
         for sample in self.insight.take_samples() {
             let is_kept = self.should_keep_sample(&sample, second);
             // A sample is noted at its end, because the file of the day in which it began may be closed.
@@ -202,6 +199,14 @@ fn roll_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> 
         write_note(record, longer, span.0, &lists, true);
     }
     Ok(())
+}
+
+/// Adds the events that wait to the record.
+pub(super) fn add_events(record: &Record, events: &Mutex<WaitingEvents>) {
+    let events = events.lock().take();
+    for event in events {
+        write_note(record, Topic::Event, event.at, &event, true);
+    }
 }
 
 /// Adds a note of the second `at` to the record. Only a note with `is_kept` is written to the disk.

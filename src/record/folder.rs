@@ -40,6 +40,15 @@ const MAX_SECOND: u64 = 1 << 40;
 #[derive(Clone, Debug)]
 pub struct RecordFolder(PathBuf);
 
+/// The space that a record takes on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// The bytes of all files but the names of the series and the cursors of `push`.
+    pub used_bytes: u64,
+    /// The most bytes that the files may take.
+    pub max_bytes: u64,
+}
+
 impl RecordFolder {
     /// Creates the folder and its subfolders where they are missing. Only their owner may read those that are created.
     pub fn create(path: &Path) -> io::Result<RecordFolder> {

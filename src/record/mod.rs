@@ -49,12 +49,13 @@ mod topic;
 mod verify;
 
 pub use self::column::Column;
+pub use self::folder::DiskUsage;
 pub use self::journal::Second;
-pub use self::open_record::{DiskUsage, OpenError, Record};
+pub use self::open_record::Record;
 pub use self::range::{Grid, RangeResult};
 pub use self::segment::Damage;
 pub use self::series::{Series, SeriesDictionary, SeriesKind};
-pub use self::settings::Settings;
+pub use self::settings::{OpenError, Settings};
 pub use self::tier::Tier;
 pub use self::topic::{Note, Topic};
 pub use self::verify::{Fault, VerifyReport, verify};

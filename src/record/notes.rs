@@ -94,34 +94,44 @@ impl Notes {
         open_files: &mut OpenNoteFiles,
         max_bytes: u64,
     ) -> io::Result<()> {
-        for topic in Topic::ALL {
-            let notes = &self.topics[topic as usize];
-            loop {
-                let Some(note) = notes.lock().unwritten.front().cloned() else {
-                    break;
-                };
-                let day_start = note.at - note.at % DAY_SECONDS;
-                let file = match open_files.0[topic as usize].take() {
-                    Some((open_day, file)) if open_day == day_start => file,
-                    previous_day => {
-                        if let Some((_, mut file)) = previous_day {
-                            file.sync()?;
-                        }
-                        open_day_file(folder, topic, day_start)?
+        Topic::ALL
+            .into_iter()
+            .try_for_each(|topic| self.write_topic(topic, folder, open_files, max_bytes))
+    }
+
+    /// Writes the notes of one topic that are in no file yet, as [`Notes::write_pending`] does.
+    pub(super) fn write_topic(
+        &self,
+        topic: Topic,
+        folder: &RecordFolder,
+        open_files: &mut OpenNoteFiles,
+        max_bytes: u64,
+    ) -> io::Result<()> {
+        let notes = &self.topics[topic as usize];
+        loop {
+            let Some(note) = notes.lock().unwritten.front().cloned() else {
+                return Ok(());
+            };
+            let day_start = note.at - note.at % DAY_SECONDS;
+            let file = match open_files.0[topic as usize].take() {
+                Some((open_day, file)) if open_day == day_start => file,
+                previous_day => {
+                    if let Some((_, mut file)) = previous_day {
+                        file.sync()?;
                     }
-                };
-                let (_, file) = open_files.0[topic as usize].insert((day_start, file));
-                // Further notes of a day whose file is full are dropped, so that one day cannot displace all others.
-                if file.sound_bytes() < max_bytes / topic.day_divisor() {
-                    file.append(&[&note.at.to_le_bytes(), &note.text[..]].concat())?;
+                    open_day_file(folder, topic, day_start)?
                 }
-                let unwritten = &mut notes.lock().unwritten;
-                if unwritten.front() == Some(&note) {
-                    unwritten.pop_front();
-                }
+            };
+            let (_, file) = open_files.0[topic as usize].insert((day_start, file));
+            // Further notes of a day whose file is full are dropped, so that one day cannot displace all others.
+            if file.sound_bytes() < max_bytes / topic.day_divisor() {
+                file.append(&[&note.at.to_le_bytes(), &note.text[..]].concat())?;
+            }
+            let unwritten = &mut notes.lock().unwritten;
+            if unwritten.front() == Some(&note) {
+                unwritten.pop_front();
             }
         }
-        Ok(())
     }
 
     /// Passes the notes from the second `from` to before `to` to `visit`, the latest first, until it breaks.

@@ -8,17 +8,17 @@ use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::folder::RecordFolder;
+use super::folder::{DiskUsage, RecordFolder};
 use super::hour::Hour;
 use super::journal::{Journal, Second};
 use super::notes::{self, Notes, OpenNoteFiles};
 use super::series::{NamesFile, Series, SeriesDictionary};
-use super::settings::Settings;
+use super::settings::{OpenError, Settings};
 use super::tier::Tier;
 use super::topic::{Note, Topic};
 
@@ -44,17 +44,6 @@ const SEAL_RETRY_CALLS: u32 = 60;
 /// The bytes that the record may take on the disk, divided by this number, are those that notes may take.
 const NOTES_DIVISOR: u64 = 8;
 
-/// Why a record cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The folder cannot be created, read or written.
-    #[error("`{path}` cannot be used for the record: {cause}; it must be a folder that this user may write to, or choose another with `record`", path = .0.display(), cause = .1)]
-    Folder(PathBuf, io::Error),
-    /// Another process writes to the folder.
-    #[error("another process writes the record in `{path}`; give each gateway a folder of its own", path = .0.display())]
-    InUse(PathBuf),
-}
-
 /// A record that is open for additions and queries.
 ///
 /// The locks of the dictionary, of the memory and of notes are held for a moment only. The lock of [`DiskWriter`] is
@@ -68,15 +57,6 @@ pub struct Record {
     notes: Notes,
     /// `None` for a record in memory.
     pub(super) disk: Option<DiskWriter>,
-}
-
-/// The space that a record takes on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskUsage {
-    /// The bytes of all files but the names of the series and the cursors of `push`.
-    pub used_bytes: u64,
-    /// The most bytes that the files may take.
-    pub max_bytes: u64,
 }
 
 /// The hours that have no segment yet.
@@ -121,6 +101,8 @@ struct WriteState {
     /// The journal of the hour to which seconds were written last.
     journal: Option<Journal>,
     notes: OpenNoteFiles,
+    /// Whether another process may write the folder now.
+    is_closed: bool,
     /// Seconds that were written since the last sync.
     unsynced_seconds: u32,
     /// The second after the latest one that this process has written to a journal; 0 before the first.
@@ -199,6 +181,7 @@ impl Record {
                 names,
                 journal: None,
                 notes: OpenNoteFiles::default(),
+                is_closed: false,
                 unsynced_seconds: 0,
                 written_until: 0,
                 is_roll_up_due: true,
@@ -328,6 +311,28 @@ impl Record {
         let last_second = (last_second > 0).then_some(last_second);
         let is_persistent = is_persistent && self.disk.is_some();
         self.notes.add(topic, note, is_persistent, last_second);
+    }
+
+    /// Writes the notes of a topic to the disk, so that they survive a crash of the machine. It waits for the disk.
+    ///
+    /// Does nothing for a record in memory or one that was closed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder was replaced, or if the disk does. [`Record::write_pending`] tries again.
+    pub fn write_notes(&self, topic: Topic) -> io::Result<()> {
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        disk.folder.check_lock(&disk.lock_file)?;
+        let mut state = disk.state.lock();
+        if state.is_closed {
+            return Ok(());
+        }
+        let max_bytes = disk.max_bytes / NOTES_DIVISOR;
+        self.notes
+            .write_topic(topic, &disk.folder, &mut state.notes, max_bytes)?;
+        state.notes.sync()
     }
 
     /// Passes the notes of a span of seconds to `visit`, the latest first, until it breaks. The second of the two
@@ -485,7 +490,9 @@ impl Record {
         let Some(disk) = &self.disk else {
             return write_result;
         };
-        let sync_result = self.sync(&mut disk.state.lock());
+        let mut state = disk.state.lock();
+        let sync_result = self.sync(&mut state);
+        state.is_closed = true;
         disk.lock_file.unlock()?;
         write_result.and(sync_result)
     }

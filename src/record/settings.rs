@@ -1,5 +1,7 @@
-//! The settings of the record: its folder, its size, and how long each tier is kept.
+//! The settings of the record: its folder, its size, and how long each tier is kept; and why a record of such settings cannot
+//! be opened.
 
+use std::io;
 use std::path::PathBuf;
 
 use super::tier::{DAY_SECONDS, Tier};
@@ -13,6 +15,17 @@ pub struct Settings {
     /// first, then the oldest segments of the finest tier. Journals and segments that are not rolled up yet stay, even
     /// above the bound. The names of series and the cursors of `push` are not counted.
     pub max_bytes: u64,
+}
+
+/// Why a record cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The folder cannot be created, read or written.
+    #[error("`{path}` cannot be used for the record: {cause}; it must be a folder that this user may write to, or choose another with `record`", path = .0.display(), cause = .1)]
+    Folder(PathBuf, io::Error),
+    /// Another process writes to the folder.
+    #[error("another process writes the record in `{path}`; give each gateway a folder of its own", path = .0.display())]
+    InUse(PathBuf),
 }
 
 impl Settings {

@@ -28,7 +28,7 @@ use crate::common::child::Server;
 use crate::common::manager::Manager;
 use crate::common::redis::Redis;
 use crate::common::{Client, Gateway, Upstream, wait_until, write};
-use crate::rights::{GATEWAY, operators};
+use crate::rights::{GATEWAY, operators, start_with_operators};
 use crate::{API, FREE, Setup, json as json_of, problem, start_with};
 
 /// A gateway with a fault in every order.
@@ -72,6 +72,9 @@ impl Control for Faulty {
     }
     fn audit(&self, entry: AuditEntry) {
         self.audited.lock().push(entry);
+    }
+    fn write_audit(&self) {
+        self.gateway.write_audit();
     }
     fn metrics(&self, format: MetricsFormat) -> String {
         Control::metrics(&self.gateway, format)
@@ -196,6 +199,26 @@ fn orders_done_in_part_are_recorded() {
         "ordered",
         "it may have an effect"
     );
+}
+
+/// An order whose response came is in the audit, whatever becomes of the process then.
+#[test]
+fn a_crash_loses_no_order_of_operators() {
+    let mut setup = start_with_operators();
+    for number in 0..10 {
+        let order = json!({ "key": format!("ip=192.0.2.{number}") }).to_string();
+        let banned = setup.ask_as("simon", "POST", "/v1/bans", &order);
+        assert_eq!(banned.status(), 200, "{}", banned.text());
+        setup.server.signal(Signal::KILL);
+        setup.server.ended();
+        setup.server = Server::start(setup.folder.path(), true);
+        let audited = setup.audit();
+        assert_eq!(audited.len(), number + 1, "{audited:#?}");
+        assert_eq!(
+            audited[0]["audit"]["target"],
+            format!("ip=192.0.2.{number}")
+        );
+    }
 }
 
 /// Orders go on at the process that takes over, and the audit has all of them.

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use tokio::task::JoinError;
+use tokio::task::{JoinError, spawn_blocking};
 
 use super::control::Control;
 use super::operator::AdminOperator;
@@ -104,14 +104,15 @@ pub(super) fn shown_limit(running: &RunningConfig, limit: &str) -> String {
     }
 }
 
-/// Records an order whose request was let in. `request` is its method and the pattern of its path, in case that the handler
-/// has not described it.
-pub(super) fn record_order(
-    gateway: &dyn Control,
+/// Records an order whose request was let in, and returns its response once the record is on the disk: a crash must not leave
+/// an order in force of which nobody knows. `request` is its method and the pattern of its path, in case that the handler has
+/// not described it.
+pub(super) async fn record_order(
+    gateway: &Arc<dyn Control>,
     operator: &AdminOperator,
     request: &str,
-    response: &Response,
-) {
+    response: Response,
+) -> Response {
     let status = response.status();
     let result = match response.extensions().get::<Outcome>() {
         None if status.is_success() => AuditEntry::DONE.to_owned(),
@@ -137,6 +138,11 @@ pub(super) fn record_order(
         reason: described.reason,
         result,
     });
+    let gateway = gateway.clone();
+    if let Err(error) = spawn_blocking(move || gateway.write_audit()).await {
+        tracing::error!(%error, "an order was not written to the record");
+    }
+    response
 }
 
 /// Bounds the records of refused requests, so that they push no order out of the record. Each operator has a bound, and all

@@ -80,6 +80,8 @@ pub trait Control: Send + Sync + 'static {
     fn revoke_api_key(&self, id: &str, by: &str) -> Result<ListedApiKey, ApiKeyError>;
     /// Keeps an order of an operator in the record, and writes it to the log. Does not wait for the disk.
     fn audit(&self, entry: AuditEntry);
+    /// Waits until the disk has every order that was kept, so that none is lost in a crash.
+    fn write_audit(&self);
     /// All metrics in this format.
     fn metrics(&self, format: MetricsFormat) -> String;
     /// Whether the process was started with traces, so that metrics may have exemplars. A reload does not change it.

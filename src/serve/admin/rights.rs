@@ -190,14 +190,15 @@ async fn check_right(State(guard): State<Guard>, request: Request, next: Next) -
     let order = tokio::spawn(async move {
         let _permit = permit;
         let response = next.run(request).await;
-        audit::record_order(&*task_gateway, &task_operator, &task_name, &response);
-        response
+        audit::record_order(&task_gateway, &task_operator, &task_name, response).await
     });
-    order.await.unwrap_or_else(|error| {
-        let response = audit::failed(&error);
-        audit::record_order(&*gateway, &operator, &name, &response);
-        response
-    })
+    match order.await {
+        Ok(response) => response,
+        Err(error) => {
+            let response = audit::failed(&error);
+            audit::record_order(&gateway, &operator, &name, response).await
+        }
+    }
 }
 
 /// Whether a request has a body that is not declared as JSON. A page of another site can send only such bodies without

@@ -8,6 +8,7 @@ mod calendar;
 #[path = "../algorithms/draw.rs"]
 #[allow(dead_code)]
 mod draw;
+mod give_backs;
 mod moving;
 mod script;
 mod scripted;

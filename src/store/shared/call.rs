@@ -55,16 +55,23 @@ pub struct CallPart {
 pub struct GiveBack {
     /// When the units were granted: [`CounterReply::granted_at_micros`].
     pub granted_at_micros: u64,
-    /// The give-back's number; 0 before it is sent for the first time: see [`Call::numbered`]. It grows by one with each
-    /// give-back of a gateway, wraps around and skips 0. Redis ignores a number that came before.
+    /// The give-back's number; 0 before it is sent for the first time: see [`Call::numbered`]. It grows with each give-back
+    /// of a gateway to the counter, wraps around and skips 0. Redis ignores a number that came before, and one that is more
+    /// than 52 behind the latest.
     pub number: u32,
 }
 
-/// The next [`GiveBack::number`] of this process. Nothing else depends on the counter, so relaxed ordering suffices.
-fn next_give_back_number() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    match NEXT.fetch_add(1, Relaxed) {
-        0 => next_give_back_number(),
+/// The number of counters of give-backs in this process. Those of other keys seldom share one, so the numbers of a key
+/// have few gaps, however many give-backs there are.
+const NUMBER_SLOTS: usize = 4_096;
+
+/// The next [`GiveBack::number`] of this counter. Nothing else depends on the numbers, so relaxed ordering suffices.
+fn next_give_back_number(name: &CounterName) -> u32 {
+    static NEXT: [AtomicU32; NUMBER_SLOTS] = [const { AtomicU32::new(1) }; NUMBER_SLOTS];
+    // Both are hashes already.
+    let slot = (name.limit ^ name.key.0 as u64) as usize % NUMBER_SLOTS;
+    match NEXT[slot].fetch_add(1, Relaxed) {
+        0 => next_give_back_number(name),
         number => number,
     }
 }
@@ -140,12 +147,13 @@ impl Call {
     /// The call with the next number for each give-back that has none. For the sender: the store expects give-backs roughly
     /// in the order of their numbers, and one that is sent again must have its first number.
     pub fn numbered(mut self) -> Call {
-        let give_backs = self
-            .parts
-            .iter_mut()
-            .filter_map(|part| part.give_back.as_mut());
-        for give_back in give_backs.filter(|give_back| give_back.number == 0) {
-            give_back.number = next_give_back_number();
+        for CallPart {
+            name, give_back, ..
+        } in &mut self.parts
+        {
+            if let Some(give_back) = give_back.as_mut().filter(|give_back| give_back.number == 0) {
+                give_back.number = next_give_back_number(name);
+            }
         }
         self
     }

@@ -47,7 +47,8 @@ impl GiveBacks {
         }
     }
 
-    /// Adds again a give-back that was removed in `store_epoch`. Drops it if the epoch has changed since, or if the list is full with [`MAX_APPLIED_CALLS`] more than [`MAX_WAITING_CALLS`].
+    /// Adds again a give-back that was removed in `store_epoch`. Drops it if the epoch has changed since, or if the list is
+    /// full with [`MAX_APPLIED_CALLS`] more than [`MAX_WAITING_CALLS`].
     pub(super) fn put_back(&self, give_back: PendingCall, store_epoch: u32) {
         let mut waiting = self.waiting.lock();
         // Applied give-backs that come back must not take the room of those that were never sent.
@@ -74,14 +75,12 @@ impl GiveBacks {
         for give_back in not_ready {
             self.put_back(give_back, store_epoch);
         }
-        // Those that were sent before have lower numbers than new ones get.
+        // Those that were sent before have lower numbers than new ones get. Numbers that have wrapped around may be in another
+        // order, which only matters where more than 52 wait for one key.
         ready.sort_by_key(|ready| {
-            let give_back = ready
-                .call
-                .parts
-                .first()
-                .and_then(|part| part.give_back.as_ref());
-            give_back.is_none_or(|give_back| give_back.number == 0)
+            let part = ready.call.parts.first();
+            let number = part.and_then(|part| part.give_back).map(|it| it.number);
+            number.filter(|number| *number > 0).unwrap_or(u32::MAX)
         });
         let numbered = ready.into_iter().map(|ready| PendingCall {
             call: ready.call.numbered(),

@@ -81,14 +81,14 @@ impl GrantRegistry {
         if held.is_none() && count() >= GrantRegistry::MAX_ACCOUNTS {
             return Err(GrantOrderError::AccountsFull(GrantRegistry::MAX_ACCOUNTS));
         }
-        let most_bytes = MAX_SHARED_MEBIBYTES * 1024 * 1024;
-        if state.is_shared && account_bytes(&state) > most_bytes {
-            return Err(GrantOrderError::OrdersFull(MAX_SHARED_MEBIBYTES));
-        }
         let held_terms = held.as_ref().and_then(OperatorEntry::credit_terms).cloned();
         let mut terms = held_terms.unwrap_or(new_terms);
         let is_new = terms.add(id.clone(), add, wall_millis)?;
         if is_new {
+            let most_bytes = MAX_SHARED_MEBIBYTES * 1024 * 1024;
+            if state.is_shared && account_bytes(&state) > most_bytes {
+                return Err(GrantOrderError::OrdersFull(MAX_SHARED_MEBIBYTES));
+            }
             let entry = OperatorEntry {
                 kind: EntryKind::Credit,
                 key,

@@ -125,7 +125,7 @@ impl Decider {
                         self.decide_alone(&pending_call.items, pending_call.call.taking, now)
                     }
                     CallPurpose::Report => {
-                        self.keep_credits(pending_call);
+                        self.retry_give_back_of_credits(pending_call);
                         SharedDecision::default()
                     }
                     CallPurpose::Refill => SharedDecision::default(),
@@ -146,7 +146,7 @@ impl Decider {
 
     /// Keeps a give-back of credits whose call has failed. It is sent again with its number, so Redis applies it once.
     /// Units of other limits leave their window instead, but credits would stay used for ever.
-    pub(super) fn keep_credits(&self, failed_call: &PendingCall) {
+    pub(super) fn retry_give_back_of_credits(&self, failed_call: &PendingCall) {
         let parts = failed_call.call.parts.iter();
         let mut give_backs = parts.filter(|part| part.give_back.is_some());
         let is_of_credits = give_backs.any(|part| {

@@ -282,7 +282,7 @@ impl Keeper<'_> {
                         .call_in_background(connection_index, &pending_call)
                         .await;
                     if reply.is_err() {
-                        decider.keep_credits(&pending_call);
+                        decider.retry_give_back_of_credits(&pending_call);
                     }
                     reply?;
                     decider.record_report(&pending_call, shared.clock.now());
@@ -444,15 +444,15 @@ async fn probe_speed(shared: &SharedStore) -> Result<(), StoreError> {
     Err(StoreError::Late)
 }
 
-/// Writes the last orders of operators, gives back the units in hand, and removes this gateway from the store's list. Does nothing unless the store is shared.
-/// Ends at the first call that fails, and after [`BACKGROUND_TIMEOUT`].
+/// Gives back the units in hand, removes this gateway from the store's list, and writes the last orders of operators. Does
+/// nothing unless the store is shared. Units and orders have [`BACKGROUND_TIMEOUT`] each, and units end at the first call
+/// that fails.
 async fn leave_store(shared: &Arc<SharedStore>) {
     if shared.decider.breaker.status() != StoreStatus::Shared {
         return;
     }
     let connection_index = shared.background_connection();
     let leaving = async {
-        EntryExchange::finish(shared, connection_index).await;
         let unused = shared
             .decider
             .take_unused_units(GrantsToReturn::All, shared.clock.now());
@@ -472,4 +472,6 @@ async fn leave_store(shared: &Arc<SharedStore>) {
             .await;
     };
     let _ = timeout(BACKGROUND_TIMEOUT, leaving).await;
+    let writing = EntryExchange::finish(shared, connection_index);
+    let _ = timeout(BACKGROUND_TIMEOUT, writing).await;
 }

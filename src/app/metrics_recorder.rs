@@ -45,20 +45,24 @@ pub struct EventQueue {
 }
 
 impl EventQueue {
-    /// Adds an event, which is recorded at the end of the current second. See [`WaitingEvents::add`].
+    /// Adds an event, which is recorded at the end of the current second at the latest. See [`WaitingEvents::add`].
     pub fn add(&self, event: GatewayEvent) {
         self.events.lock().add(event);
     }
 
-    /// Records all events now, and waits until the disk has them. While another process still writes the record they wait
-    /// for it.
+    /// Records all events now, and waits until the disk has them. While another process still writes the record, or if the
+    /// disk fails, they wait in memory. Of a record that was closed they are lost. Both are logged.
     pub fn write(&self) {
         let Some(record) = self.record.get() else {
+            tracing::warn!(
+                "another process still writes the record; an order waits for it in memory"
+            );
             return;
         };
         add_events(record, &self.events);
-        // The thread of the disk tries again at the end of the second, and logs why it fails.
-        let _ = record.write_notes(Topic::Event);
+        if let Err(error) = record.write_notes(Topic::Event) {
+            tracing::error!(%error, "an order is not in the record on the disk yet");
+        }
     }
 }
 

@@ -203,8 +203,9 @@ fn roll_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> 
 
 /// Adds the events that wait to the record.
 pub(super) fn add_events(record: &Record, events: &Mutex<WaitingEvents>) {
-    let events = events.lock().take();
-    for event in events {
+    // Held until the record has them: another order must not find the queue empty and take its own event for recorded.
+    let mut events = events.lock();
+    for event in events.take() {
         write_note(record, Topic::Event, event.at, &event, true);
     }
 }

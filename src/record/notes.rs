@@ -41,17 +41,39 @@ struct TopicNotes {
     unwritten: VecDeque<Note>,
 }
 
-/// The files to which notes are being written, by topic, each with the first second of its day.
+/// The files to which notes are being written.
 #[derive(Debug, Default)]
-pub(super) struct OpenNoteFiles([Option<(u64, FrameFile)>; Topic::ALL.len()]);
+pub(super) struct NoteFiles(Mutex<OpenFiles>);
 
-impl OpenNoteFiles {
+/// The open files, by topic.
+#[derive(Debug, Default)]
+struct OpenFiles {
+    files: [Option<DayFile>; Topic::ALL.len()],
+    /// Whether another process may write the folder now.
+    is_closed: bool,
+}
+
+/// The file of the notes of a day.
+#[derive(Debug)]
+struct DayFile {
+    /// The first second of the day.
+    start: u64,
+    frames: FrameFile,
+    /// Whether it was logged that the file is full.
+    is_full_logged: bool,
+}
+
+impl NoteFiles {
     /// Writes the notes that were appended to the open files to the disk, so that they survive a crash of the machine.
-    pub(super) fn sync(&mut self) -> io::Result<()> {
-        self.0
-            .iter_mut()
-            .flatten()
-            .try_for_each(|(_, file)| file.sync())
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let files = &mut self.0.lock().files;
+        let mut files = files.iter_mut().flatten();
+        files.try_for_each(|file| file.frames.sync())
+    }
+
+    /// Lets no more notes be written.
+    pub(super) fn close(&self) {
+        self.0.lock().is_closed = true;
     }
 }
 
@@ -86,46 +108,51 @@ impl Notes {
         }
     }
 
-    /// Writes the notes that are in no file yet. `max_bytes` is what all notes together may take. The file of one day
-    /// may take the part that [`Topic::day_divisor`] says; once it is full, further notes of the day are dropped.
+    /// Writes the notes of a topic that are in no file yet. `max_bytes` is what all notes together may take. The file of one
+    /// day may take the part that [`Topic::day_divisor`] says; once it is full, further notes of the day are dropped. Fails if
+    /// the files were closed, or if the disk does.
     pub(super) fn write_pending(
-        &self,
-        folder: &RecordFolder,
-        open_files: &mut OpenNoteFiles,
-        max_bytes: u64,
-    ) -> io::Result<()> {
-        Topic::ALL
-            .into_iter()
-            .try_for_each(|topic| self.write_topic(topic, folder, open_files, max_bytes))
-    }
-
-    /// Writes the notes of one topic that are in no file yet, as [`Notes::write_pending`] does.
-    pub(super) fn write_topic(
         &self,
         topic: Topic,
         folder: &RecordFolder,
-        open_files: &mut OpenNoteFiles,
+        note_files: &NoteFiles,
         max_bytes: u64,
     ) -> io::Result<()> {
+        let mut open = note_files.0.lock();
+        if open.is_closed {
+            return Err(io::Error::other("another process may write the record now"));
+        }
+        let open_file = &mut open.files[topic as usize];
         let notes = &self.topics[topic as usize];
         loop {
             let Some(note) = notes.lock().unwritten.front().cloned() else {
                 return Ok(());
             };
             let day_start = note.at - note.at % DAY_SECONDS;
-            let file = match open_files.0[topic as usize].take() {
-                Some((open_day, file)) if open_day == day_start => file,
+            let file = match open_file.take() {
+                Some(file) if file.start == day_start => file,
                 previous_day => {
-                    if let Some((_, mut file)) = previous_day {
-                        file.sync()?;
+                    if let Some(mut file) = previous_day {
+                        file.frames.sync()?;
                     }
-                    open_day_file(folder, topic, day_start)?
+                    DayFile {
+                        start: day_start,
+                        frames: open_day_file(folder, topic, day_start)?,
+                        is_full_logged: false,
+                    }
                 }
             };
-            let (_, file) = open_files.0[topic as usize].insert((day_start, file));
+            let file = open_file.insert(file);
             // Further notes of a day whose file is full are dropped, so that one day cannot displace all others.
-            if file.sound_bytes() < max_bytes / topic.day_divisor() {
-                file.append(&[&note.at.to_le_bytes(), &note.text[..]].concat())?;
+            if file.frames.sound_bytes() < max_bytes / topic.day_divisor() {
+                let text = [&note.at.to_le_bytes(), &note.text[..]].concat();
+                file.frames.append(&text)?;
+            } else if !std::mem::replace(&mut file.is_full_logged, true) {
+                let topic = topic.folder_name();
+                tracing::error!(
+                    topic,
+                    "the record has no room for further notes of this day"
+                );
             }
             let unwritten = &mut notes.lock().unwritten;
             if unwritten.front() == Some(&note) {

@@ -1,8 +1,8 @@
 //! The open record. Seconds and notes are added in memory, and [`Record::write_pending`] writes them to the disk.
 //! `query.rs` reads them.
 //!
-//! Additions never wait for the disk. One process at a time writes a folder, and one thread of that process. To seal an
-//! hour means to write its segment, after which nothing is added to it.
+//! Additions never wait for the disk. One process at a time writes a folder, and one thread of that process; orders of
+//! operators write their notes beside it. To seal an hour means to write its segment, after which nothing is added to it.
 
 use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::folder::{DiskUsage, RecordFolder};
 use super::hour::Hour;
 use super::journal::{Journal, Second};
-use super::notes::{self, Notes, OpenNoteFiles};
+use super::notes::{self, NoteFiles, Notes};
 use super::series::{NamesFile, Series, SeriesDictionary};
 use super::settings::{OpenError, Settings};
 use super::tier::Tier;
@@ -90,6 +90,8 @@ pub(super) struct DiskWriter {
     /// The most bytes that the record may take on the disk.
     max_bytes: u64,
     state: Mutex<WriteState>,
+    /// Apart from `state`, so that no order of an operator waits while an hour is sealed.
+    note_files: NoteFiles,
     /// Locked for as long as this process writes.
     lock_file: File,
 }
@@ -100,9 +102,6 @@ struct WriteState {
     names: NamesFile,
     /// The journal of the hour to which seconds were written last.
     journal: Option<Journal>,
-    notes: OpenNoteFiles,
-    /// Whether another process may write the folder now.
-    is_closed: bool,
     /// Seconds that were written since the last sync.
     unsynced_seconds: u32,
     /// The second after the latest one that this process has written to a journal; 0 before the first.
@@ -180,13 +179,12 @@ impl Record {
             state: Mutex::new(WriteState {
                 names,
                 journal: None,
-                notes: OpenNoteFiles::default(),
-                is_closed: false,
                 unsynced_seconds: 0,
                 written_until: 0,
                 is_roll_up_due: true,
                 seal_pause_calls: 0,
             }),
+            note_files: NoteFiles::default(),
             lock_file,
         });
         Ok(record)
@@ -297,10 +295,9 @@ impl Record {
             state.seal_pause_calls = SEAL_RETRY_CALLS;
         }
         let seconds_result = self.write_seconds(disk, &mut state);
-        let max_note_bytes = disk.max_bytes / NOTES_DIVISOR;
-        let notes_result = self
-            .notes
-            .write_pending(&disk.folder, &mut state.notes, max_note_bytes);
+        let notes_result = Topic::ALL
+            .into_iter()
+            .try_for_each(|topic| self.write_topic(disk, topic));
         // Each part is tried, whether or not another one fails.
         seconds_result.and(notes_result).and(seal_result)
     }
@@ -315,24 +312,19 @@ impl Record {
 
     /// Writes the notes of a topic to the disk, so that they survive a crash of the machine. It waits for the disk.
     ///
-    /// Does nothing for a record in memory or one that was closed.
+    /// Does nothing for a record in memory.
     ///
     /// # Errors
     ///
-    /// Fails if the folder was replaced, or if the disk does. [`Record::write_pending`] tries again.
+    /// Fails if the folder was replaced, or if the disk does: [`Record::write_pending`] tries again. Fails for good if the
+    /// record was closed.
     pub fn write_notes(&self, topic: Topic) -> io::Result<()> {
         let Some(disk) = &self.disk else {
             return Ok(());
         };
         disk.folder.check_lock(&disk.lock_file)?;
-        let mut state = disk.state.lock();
-        if state.is_closed {
-            return Ok(());
-        }
-        let max_bytes = disk.max_bytes / NOTES_DIVISOR;
-        self.notes
-            .write_topic(topic, &disk.folder, &mut state.notes, max_bytes)?;
-        state.notes.sync()
+        self.write_topic(disk, topic)?;
+        disk.note_files.sync()
     }
 
     /// Passes the notes of a span of seconds to `visit`, the latest first, until it breaks. The second of the two
@@ -380,6 +372,13 @@ impl Record {
         names.sync()
     }
 
+    /// Writes the notes of a topic to their files.
+    fn write_topic(&self, disk: &DiskWriter, topic: Topic) -> io::Result<()> {
+        let max_bytes = disk.max_bytes / NOTES_DIVISOR;
+        self.notes
+            .write_pending(topic, &disk.folder, &disk.note_files, max_bytes)
+    }
+
     /// Writes seconds to the journals of their hours, and syncs them as [`SYNC_INTERVAL_SECONDS`] says.
     fn write_seconds(&self, disk: &DiskWriter, state: &mut WriteState) -> io::Result<()> {
         loop {
@@ -389,7 +388,7 @@ impl Record {
             let hour_start = second.at - second.at % Tier::Second.file_seconds();
             let is_other_hour = |journal: &Journal| journal.hour_start() != hour_start;
             if state.journal.as_ref().is_some_and(is_other_hour) {
-                self.sync(state)?;
+                self.sync(disk, state)?;
                 state.journal = None;
             }
             let journal = match state.journal.take() {
@@ -406,15 +405,15 @@ impl Record {
             state.written_until = state.written_until.max(second.at + 1);
         }
         if state.unsynced_seconds >= SYNC_INTERVAL_SECONDS {
-            self.sync(state)?;
+            self.sync(disk, state)?;
         }
         Ok(())
     }
 
     /// Syncs the journal and the notes, and marks the journal's seconds as durable. Fails if either cannot be synced.
-    fn sync(&self, state: &mut WriteState) -> io::Result<()> {
+    fn sync(&self, disk: &DiskWriter, state: &mut WriteState) -> io::Result<()> {
         let journal_result = state.journal.as_mut().map_or(Ok(()), Journal::sync);
-        let notes_result = state.notes.sync();
+        let notes_result = disk.note_files.sync();
         let mut memory = self.memory.lock();
         if let Err(error) = journal_result {
             // After a failed sync the system drops the unwritten pages, and a second sync would succeed without them.
@@ -490,9 +489,8 @@ impl Record {
         let Some(disk) = &self.disk else {
             return write_result;
         };
-        let mut state = disk.state.lock();
-        let sync_result = self.sync(&mut state);
-        state.is_closed = true;
+        let sync_result = self.sync(disk, &mut disk.state.lock());
+        disk.note_files.close();
         disk.lock_file.unlock()?;
         write_result.and(sync_result)
     }

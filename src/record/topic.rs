@@ -14,7 +14,7 @@ pub enum Topic {
     Hour,
     /// The most frequent keys of a day.
     Day,
-    /// A start, a stop or a reload of the gateway.
+    /// What became of the gateway, such as a start or a reload, and what operators ordered.
     Event,
 }
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct GatewayEvent {
     /// The time of the event, in seconds since 1970.
     pub at: u64,
-    /// `started`, `stopped`, `reloaded`, `reload_failed`, `banned`, `ban_lifted`, `ban_ended`, `ordered`,
-    /// `order_refused` or `events_dropped`.
+    /// `started`, `stopped`, `reloaded`, `reload_failed`, `banned`, `ban_lifted`, `ban_ended`, `granted`, `grant_revoked`,
+    /// `grant_ended`, `key_added`, `key_revoked`, `key_ended`, `ordered`, `order_refused` or `events_dropped`.
     pub event: String,
     /// A description for operators.
     pub detail: String,

@@ -104,9 +104,9 @@ pub(super) fn shown_limit(running: &RunningConfig, limit: &str) -> String {
     }
 }
 
-/// Records an order whose request was let in, and returns its response once the record is on the disk: a crash must not leave
-/// an order in force of which nobody knows. `request` is its method and the pattern of its path, in case that the handler has
-/// not described it.
+/// Records an order whose request was let in, and returns its response once the record is on the disk: a crash must not
+/// leave an order in force of which its operator was told, and nobody else knows. `request` is its method and the pattern of
+/// its path, in case that the handler has not described it.
 pub(super) async fn record_order(
     gateway: &Arc<dyn Control>,
     operator: &AdminOperator,

@@ -32,6 +32,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -65,10 +66,13 @@ const STOP_GRACE: Duration = Duration::from_millis(500);
 /// Longest time for the last request after the lifetime: its body may not come, or its client may not read the response.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Pause between two looks whether the last orders are carried out.
+const ORDER_POLL_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Pause after a failed accept, for instance when file descriptors have run out.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Serves connections until `stop` is dropped or sends, and the open ones have ended.
+/// Serves connections until `stop` is dropped or sends, and the open ones and all orders have ended.
 ///
 /// # Errors
 ///
@@ -138,6 +142,11 @@ pub async fn serve(
     let _all_permits = connection_permits
         .acquire_many(MAX_CONNECTIONS as u32)
         .await;
+    // The order of a client that has left goes on, on a task of its own.
+    let tasks = Handle::current().metrics();
+    while tasks.num_alive_tasks() > 0 {
+        sleep(ORDER_POLL_INTERVAL).await;
+    }
     Ok(())
 }
 

@@ -23,6 +23,9 @@ const MAX_LISTED_MEMBERS: usize = 8;
 /// The largest number of events that wait for the record; further ones are only counted.
 const MAX_WAITING_EVENTS: usize = 300;
 
+/// The largest number of them before an event that is no order of an operator is only counted.
+const MAX_WAITING_CHANGES: usize = 200;
+
 /// Events that wait for the record.
 #[derive(Default)]
 pub(super) struct WaitingEvents {
@@ -32,9 +35,14 @@ pub(super) struct WaitingEvents {
 }
 
 impl WaitingEvents {
-    /// Adds an event. It is only counted if [`MAX_WAITING_EVENTS`] wait already.
+    /// Adds an event. It is only counted if [`MAX_WAITING_EVENTS`] wait already, or if it is no order of an operator and
+    /// [`MAX_WAITING_CHANGES`] do.
     pub(super) fn add(&mut self, event: GatewayEvent) {
-        match self.events.len() < MAX_WAITING_EVENTS {
+        let most = match event.audit {
+            Some(_) => MAX_WAITING_EVENTS,
+            None => MAX_WAITING_CHANGES,
+        };
+        match self.events.len() < most {
             true => self.events.push(event),
             false => self.dropped += 1,
         }
@@ -319,8 +327,19 @@ mod tests {
     fn dropped_events_are_counted() {
         let clock = Clock::system();
         let mut waiting = WaitingEvents::default();
-        for _ in 0..MAX_WAITING_EVENTS + 7 {
-            waiting.add(new_event(&clock, "ordered", "", Vec::new()));
+        for _ in 0..MAX_WAITING_CHANGES + 3 {
+            waiting.add(new_event(&clock, "banned", "", Vec::new()));
+        }
+        for _ in MAX_WAITING_CHANGES..MAX_WAITING_EVENTS + 4 {
+            let entry = AuditEntry {
+                by: String::new(),
+                peer: String::new(),
+                action: String::new(),
+                target: String::new(),
+                reason: String::new(),
+                result: AuditEntry::DONE.to_owned(),
+            };
+            waiting.add(new_audit_event(&clock, entry));
         }
         let events = waiting.take();
         assert_eq!(events.len(), MAX_WAITING_EVENTS + 1);

@@ -22,8 +22,13 @@ const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 const PUBLICATION_PAUSE: Nanos = Nanos::from_millis(20);
 /// The pause after a failed publication of grants, which costs as much as one that succeeds.
 const RETRY_PAUSE: Nanos = Nanos::from_secs(5);
-/// The most changes at a time that are reported one by one. A flood of offenders would displace all else from the record.
+/// The most changes at a time that are reported one by one.
 const MAX_REPORTS: usize = 20;
+/// The most bans by limits, and ends of such bans, that are reported one by one within [`REPORT_PERIOD`]. A flood of offenders
+/// would displace what operators ordered from the record.
+const MAX_OFFENDER_REPORTS: usize = 60;
+/// After this the other bans by limits are reported as one number.
+const REPORT_PERIOD: Nanos = Nanos::from_secs(3_600);
 
 /// The running thread. Dropping it stops the thread without waiting for it.
 pub struct OrderKeeper {
@@ -42,12 +47,23 @@ pub struct OrderUpdater {
     /// The clock of the gateway.
     pub clock: Clock,
     /// Held during an update: when one returns, everything that was ordered before it is published.
-    pub update_lock: Arc<Mutex<()>>,
+    pub update_lock: Arc<Mutex<OffenderReports>>,
     /// When grants were published last. Held while they are, until all workers have them: whoever waits for it finds what
     /// it has ordered published, or publishes it together with all else that was ordered.
     pub published_at: Arc<Mutex<Nanos>>,
     /// When the last publication of grants has failed; `None` if it has not.
     pub failed_at: Arc<Mutex<Option<Nanos>>>,
+}
+
+/// What was reported of bans by limits in the current [`REPORT_PERIOD`].
+#[derive(Default)]
+pub struct OffenderReports {
+    /// When the period ends; zero before the first one.
+    ends_at: Nanos,
+    /// Changes that were reported one by one.
+    reported: usize,
+    /// Bans and ends of bans that were not.
+    unreported: [usize; 2],
 }
 
 /// Kinds of entries that are reported by the same words.
@@ -57,11 +73,14 @@ struct ReportedKind {
     events: [&'static str; 3],
 }
 
+/// The kinds of events about bans.
+const BAN_EVENTS: [&str; 3] = ["banned", "ban_lifted", "ban_ended"];
+
 /// All kinds of entries.
 const REPORTED_KINDS: [ReportedKind; 3] = [
     ReportedKind {
         kinds: &EntryKind::BANS,
-        events: ["banned", "ban_lifted", "ban_ended"],
+        events: BAN_EVENTS,
     },
     ReportedKind {
         kinds: &[EntryKind::Grant, EntryKind::Credit],
@@ -138,7 +157,7 @@ impl OrderUpdater {
 
     /// Publishes everything but grants. Waits for nobody who replaces the configuration.
     fn publish(&self) {
-        let _update_guard = self.update_lock.lock();
+        let mut offender_reports = self.update_lock.lock();
         let running = self.publisher.running();
         running.bans.ban_offenders();
         let refreshed = running.entries.refresh();
@@ -147,14 +166,48 @@ impl OrderUpdater {
         running.bans.publish(&refreshed, seed, build_identifier);
         running.api_keys.publish(&refreshed);
         running.grants.note_changes(&refreshed);
+        let (by_limits, by_operators): (Vec<&EntryChange>, Vec<_>) =
+            refreshed.changes.iter().partition(|change| {
+                let is_revoked = change.kind == ChangeKind::Revoked;
+                change.entry.kind == EntryKind::LimitBan && !is_revoked
+            });
+        self.report_offenders(&mut offender_reports, &by_limits);
         for reported in &REPORTED_KINDS {
+            let changes = by_operators.iter().copied();
             let is_of_kind = |change: &&EntryChange| reported.kinds.contains(&change.entry.kind);
-            let changes: Vec<&EntryChange> = refreshed.changes.iter().filter(is_of_kind).collect();
+            let changes: Vec<&EntryChange> = changes.filter(is_of_kind).collect();
             let (first, others) = changes.split_at(changes.len().min(MAX_REPORTS));
             for change in first {
-                self.report(reported, change);
+                self.report(reported.events, change);
             }
             self.report_others(reported, others);
+        }
+    }
+
+    /// Reports bans by limits: the first ones of a period one by one, and how many others there were at its end.
+    fn report_offenders(&self, reports: &mut OffenderReports, changes: &[&EntryChange]) {
+        let now = self.clock.now();
+        if now >= reports.ends_at {
+            let [banned, _, ended] = BAN_EVENTS;
+            for (event, count) in [banned, ended].into_iter().zip(reports.unreported) {
+                if count > 0 {
+                    tracing::info!(event, count, "further bans by limits within the last hour");
+                    let detail = format!("{count} more keys by limits within the last hour");
+                    self.add_event(event, &detail);
+                }
+            }
+            *reports = OffenderReports {
+                ends_at: now.after(REPORT_PERIOD),
+                ..OffenderReports::default()
+            };
+        }
+        for change in changes {
+            if reports.reported < MAX_OFFENDER_REPORTS {
+                reports.reported += 1;
+                self.report(BAN_EVENTS, change);
+            } else {
+                reports.unreported[usize::from(change.kind == ChangeKind::Ended)] += 1;
+            }
         }
     }
 
@@ -171,9 +224,9 @@ impl OrderUpdater {
         }
     }
 
-    fn report(&self, reported: &ReportedKind, change: &EntryChange) {
+    fn report(&self, events: [&'static str; 3], change: &EntryChange) {
         let EntryChange { kind, entry, order } = change;
-        let [ordered, revoked, ended] = reported.events;
+        let [ordered, revoked, ended] = events;
         if let Some(order) = order {
             let event = match kind {
                 ChangeKind::Revoked => revoked,

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::identity::{
     ClientIdentity, IdentificationStage, Identifier, Keyer, Settings as IdentitySettings,
@@ -13,7 +13,7 @@ use tollgate::limit::{BanPolicy, Identity, LimitName, RateLimit, Rule};
 use tollgate::operator::{BanRegistry, EntryRegistry, NewBan};
 
 use crate::common::wait_until;
-use crate::{Site, from};
+use crate::{Site, from, json_of};
 
 /// The clients that a flood brings; each is banned.
 const OFFENDERS: u32 = 1_000_000;
@@ -169,4 +169,14 @@ fn a_spray_of_offenders_displaces_no_order() {
     );
     let order = site.ban(&json!({ "key": "user=late" }));
     assert_eq!(order.status(), 200, "there is room for orders");
+    let events = |query: &str| {
+        let path = format!("/v1/record/events?from=-1h&most=1000&{query}");
+        let events = json_of(&site.server.ask("GET", &path, ""))["events"].clone();
+        events.as_array().unwrap().clone()
+    };
+    assert_eq!(events("audit=true").len(), orders.len() + 1);
+    let changes = events("audit=false");
+    let is_offender = |event: &&Value| event["detail"].as_str().unwrap().starts_with("ip=100.");
+    let named = changes.iter().filter(is_offender).count();
+    assert_eq!(named, 60, "the record is for orders");
 }

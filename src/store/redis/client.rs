@@ -337,7 +337,8 @@ impl RedisClient {
                 .numbered();
             let partition = self.partition_of(&part.name);
             Some(async move {
-                // If this fails, the units count until they leave their window: never too much is admitted.
+                // If this fails, the units count until they leave their window, and credits stay used: never too much is
+                // admitted.
                 let _ = self
                     .decide_on_partition(connection_index, partition, &call)
                     .await;

@@ -437,7 +437,8 @@ impl Decider {
     /// other units of the former master, and may have granted different ones under the same totals.
     fn reduce_to_copied(&self, mut give_back: PendingCall) -> Option<PendingCall> {
         let part = give_back.call.parts.first_mut()?;
-        // Without a total the units are those of a grant. A master that lacks it counts it by the gateway's next total.
+        // Without a total the units are those of a grant in advance, which a master that lacks it counts by the gateway's next
+        // total; or those that a request has reserved and not used.
         if part.gateway_total == 0 {
             return Some(give_back);
         }

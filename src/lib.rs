@@ -17,6 +17,7 @@
 //! | 3 | [`upstream`] | the servers behind the gateway and the connections to them |
 //! | 4 | [`policy`] | reads YAML, checks it, compiles it to the settings of every module |
 //! | 4 | [`throttle`] | the tower layer: one request in, one verdict out, and the verdict in HTTP |
+//! | 5 | [`import`] | configurations of other gateways to policies, with a report on each line |
 //! | 5 | [`serve`] | the stack in request order, connections, the admin listener |
 //! | 6 | [`app`] | builds everything in order; reload; shutdown |
 //! | 7 | [`cli`] | a file for each command, and what commands share |
@@ -26,6 +27,7 @@ pub mod base;
 pub mod cli;
 pub mod http;
 pub mod identity;
+pub mod import;
 pub mod limit;
 pub mod net;
 pub mod operator;

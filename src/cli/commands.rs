@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use super::{
-    audit, ban, bans, check, demo, explain, grant, grants, key, log, near, ready, revoke, run,
-    schema, signals, top, tried, unban,
+    audit, ban, bans, check, demo, explain, grant, grants, import, key, log, near, ready, revoke,
+    run, schema, signals, top, tried, unban,
 };
 
 /// A reverse-proxy gateway that counts before it forwards.
@@ -53,6 +53,8 @@ enum Command {
     Revoke(revoke::Arguments),
     /// List what operators have ordered at the admin listener, and what was refused.
     Audit(audit::Arguments),
+    /// Turn the configuration of another gateway into policies, with a report on each of its lines.
+    Import(import::Arguments),
     /// Print the JSON Schema of the gateway file or of a policy file, for editors.
     Schema(schema::Arguments),
 }
@@ -83,6 +85,7 @@ pub fn main() -> ExitCode {
         Command::Grants(arguments) => grants::run(&arguments),
         Command::Revoke(arguments) => revoke::run(&arguments),
         Command::Audit(arguments) => audit::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
     }
 }

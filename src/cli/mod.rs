@@ -31,6 +31,7 @@ mod explain;
 mod grant;
 mod grants;
 mod handover;
+mod import;
 mod internal_listeners;
 mod key;
 mod listen_error;

@@ -24,6 +24,7 @@
 //! | `grants`, `granting` | applies grants: the limit and key that an operator means; the copies of rules |
 //! | `granted_limit`, `grant_mistake` | the limits that operators name; why a grant cannot hold |
 //! | `diagnostic` | a mistake or a warning, as text and as JSON |
+//! | `yaml` | the reader of YAML, for imports of other configurations |
 //! | `filled_value`, `text` | values that were filled in; the decoding of text files |
 
 mod check;
@@ -56,6 +57,7 @@ mod timeouts;
 mod tree;
 mod unclear_addresses;
 mod watch;
+pub mod yaml;
 
 pub use decode::parse_duration_text as parse_duration;
 pub use describe::{describe, describe_json};

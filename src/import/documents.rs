@@ -1,0 +1,250 @@
+//! Reads inputs in YAML or JSON: one or several documents, as trees whose values know their lines.
+
+use super::error::ImportError;
+use super::files::{MAX_NESTING, SourceFile};
+use super::report::Origin;
+use crate::policy::yaml::{Node, YamlValue, parse};
+
+/// Maximum number of documents of a file.
+const MAX_DOCUMENTS: usize = 2_000;
+
+/// A value of a document, and the file that it is in.
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'n> {
+    node: &'n Node,
+    file: usize,
+    /// The number of lines before its document.
+    lines_before: u32,
+}
+
+/// One document of a file.
+#[derive(Debug)]
+pub struct Document {
+    root: Node,
+    file: usize,
+    lines_before: u32,
+}
+
+impl Document {
+    /// The whole document.
+    pub fn root(&self) -> Value<'_> {
+        Value {
+            node: &self.root,
+            file: self.file,
+            lines_before: self.lines_before,
+        }
+    }
+}
+
+/// Reads the documents of a file, which is the one with the index `file` of the input. Empty documents are left out.
+///
+/// # Errors
+///
+/// A document that is no YAML, or that has too much in it.
+pub fn read_documents(file: usize, source: &SourceFile) -> Result<Vec<Document>, ImportError> {
+    let mut documents = Vec::new();
+    let mut lines_before = 0_u32;
+    for text in split_documents(&source.text) {
+        if documents.len() >= MAX_DOCUMENTS {
+            let message = format!("the file has more than {MAX_DOCUMENTS} documents");
+            return Err(
+                ImportError::at(&source.path, lines_before + 1, 1, message).with_help("split it")
+            );
+        }
+        let root = parse(0, text).map_err(|error| {
+            let line = error.location.line.saturating_add(lines_before);
+            let column = error.location.column;
+            let failure = ImportError::at(&source.path, line, column, error.message);
+            match error.help {
+                Some(help) => failure.with_help(help),
+                None => failure,
+            }
+        })?;
+        check_nesting(&root, 0).map_err(|line| {
+            let message = format!("lists and maps are more than {MAX_NESTING} deep in each other");
+            ImportError::at(&source.path, line.saturating_add(lines_before), 1, message)
+        })?;
+        if !matches!(root.value, YamlValue::Null) {
+            documents.push(Document {
+                root,
+                file,
+                lines_before,
+            });
+        }
+        let lines = u32::try_from(text.lines().count()).unwrap_or(u32::MAX);
+        lines_before = lines_before.saturating_add(lines);
+    }
+    Ok(documents)
+}
+
+/// The texts of the documents. Each begins with its line `---`, if it has one, as an empty comment.
+fn split_documents(text: &str) -> Vec<&str> {
+    let mut documents = Vec::new();
+    let (mut start, mut offset) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        let is_marker = line.starts_with("---") && line[3..].trim().is_empty();
+        if is_marker && offset > start {
+            documents.extend(text.get(start..offset));
+            start = offset;
+        }
+        offset += line.len();
+    }
+    documents.extend(text.get(start..));
+    documents
+}
+
+/// The line of the first value that is too deep.
+fn check_nesting(node: &Node, depth: usize) -> Result<(), u32> {
+    if depth > MAX_NESTING {
+        return Err(node.location.line);
+    }
+    match &node.value {
+        YamlValue::List(items) => items
+            .iter()
+            .try_for_each(|item| check_nesting(item, depth + 1)),
+        YamlValue::Map(entries) => entries
+            .iter()
+            .try_for_each(|(_, value)| check_nesting(value, depth + 1)),
+        _ => Ok(()),
+    }
+}
+
+impl<'n> Value<'n> {
+    /// Where the value stands.
+    pub fn origin(self) -> Origin {
+        Origin {
+            file: self.file,
+            line: self.node.location.line.saturating_add(self.lines_before),
+        }
+    }
+
+    fn with(self, node: &'n Node) -> Value<'n> {
+        Value { node, ..self }
+    }
+
+    /// The entries of a map with their keys and the lines of these; empty for other values. Of a key that is there twice
+    /// the last entry counts in YAML parsers, so callers see both.
+    pub fn entries(self) -> impl Iterator<Item = (&'n str, Origin, Value<'n>)> {
+        let entries = match &self.node.value {
+            YamlValue::Map(entries) => entries.as_slice(),
+            _ => &[],
+        };
+        entries.iter().map(move |(key, value)| {
+            let origin = Origin {
+                file: self.file,
+                line: key.location.line.saturating_add(self.lines_before),
+            };
+            (key.text.as_str(), origin, self.with(value))
+        })
+    }
+
+    /// The value of a field of a map; `None` for other values, without the field, and if it has no value.
+    pub fn get(self, field: &str) -> Option<Value<'n>> {
+        let mut entries = self.entries();
+        entries
+            .find(|(key, _, value)| *key == field && !value.is_null())
+            .map(|(_, _, value)| value)
+    }
+
+    /// The value at a path of fields, as by [`Value::get`].
+    pub fn at(self, path: &[&str]) -> Option<Value<'n>> {
+        path.iter().try_fold(self, |value, field| value.get(field))
+    }
+
+    /// The items of a list; empty for other values.
+    pub fn items(self) -> impl Iterator<Item = Value<'n>> {
+        let items = match &self.node.value {
+            YamlValue::List(items) => items.as_slice(),
+            _ => &[],
+        };
+        items.iter().map(move |item| self.with(item))
+    }
+
+    /// The items of a list, or the value itself if it is a scalar or a map.
+    pub fn items_or_self(self) -> Vec<Value<'n>> {
+        match &self.node.value {
+            YamlValue::List(_) => self.items().collect(),
+            YamlValue::Null => Vec::new(),
+            _ => vec![self],
+        }
+    }
+
+    /// The text of a scalar, also of a number.
+    pub fn text(self) -> Option<&'n str> {
+        self.node.scalar()
+    }
+
+    /// The text of a scalar field of a map.
+    pub fn text_of(self, field: &str) -> Option<&'n str> {
+        self.get(field)?.text()
+    }
+
+    /// The whole number that a scalar is, written as a number or as a text.
+    pub fn number(self) -> Option<u64> {
+        self.text()?.trim().parse().ok()
+    }
+
+    /// Whether a scalar is `true`.
+    pub fn is_true(self) -> bool {
+        self.text() == Some("true")
+    }
+
+    /// Whether the value is absent, or `~`.
+    pub fn is_null(self) -> bool {
+        matches!(self.node.value, YamlValue::Null)
+    }
+
+    /// Whether the value is a map.
+    pub fn is_map(self) -> bool {
+        matches!(self.node.value, YamlValue::Map(_))
+    }
+
+    /// Whether the value is a list.
+    pub fn is_list(self) -> bool {
+        matches!(self.node.value, YamlValue::List(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> SourceFile {
+        SourceFile {
+            path: "a.yaml".into(),
+            text: text.into(),
+        }
+    }
+
+    #[test]
+    fn documents_keep_their_lines() {
+        let text = "---\na: 1\n---\n# nothing\n---\nb:\n  - c: [x]\n";
+        let documents = read_documents(3, &source(text)).expect("YAML");
+        assert_eq!(documents.len(), 2);
+        let first = documents[0].root().get("a").expect("a");
+        assert_eq!(
+            (first.number(), first.origin()),
+            (Some(1), Origin { file: 3, line: 2 })
+        );
+        let item = documents[1].root().get("b").and_then(|b| b.items().next());
+        let inner = item.and_then(|item| item.get("c")).expect("c");
+        assert_eq!(inner.origin().line, 7);
+        assert_eq!(inner.items_or_self()[0].text(), Some("x"));
+    }
+
+    #[test]
+    fn mistakes_name_their_line() {
+        let error = read_documents(0, &source("a: 1\n---\nb: [\n")).expect_err("no YAML");
+        assert_eq!((&*error.file, error.line >= 3), ("a.yaml", true));
+        let deep = "[".repeat(40) + &"]".repeat(40);
+        let error = read_documents(0, &source(&deep)).expect_err("too deep");
+        assert!(error.message.contains("32 deep"), "{error}");
+    }
+
+    #[test]
+    fn json_is_read_too() {
+        let documents = read_documents(0, &source("{\"a\": {\"b\": \"7\"}}")).expect("JSON");
+        let b = documents[0].root().at(&["a", "b"]).expect("b");
+        assert_eq!(b.number(), Some(7));
+    }
+}

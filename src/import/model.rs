@@ -1,0 +1,467 @@
+//! The draft that every format becomes: what a gateway file and its policies will say. Texts in it are the words of
+//! tollgate's files. [`ImportDraft::settle`] makes names unique and drops what two policies cannot both say.
+
+use std::collections::HashMap;
+
+use super::files::{NeededFile, NeededKind, OutputFile};
+use super::names::UniqueNames;
+use super::report::{Concern, ImportReport, Origin};
+use crate::base::clock::Nanos;
+use crate::limit::Rate;
+use crate::route::pattern::{HostPattern, Pattern};
+
+mod identities;
+
+pub use identities::{IdentityDrafts, IdentityPlace, UserDraft};
+
+/// Maximum number of pairs of a match and a host of a policy.
+const MAX_PATTERNS_PER_POLICY: usize = 64;
+/// Maximum number of limits of a route.
+const MAX_LIMITS_PER_ROUTE: usize = 32;
+
+/// A configuration that is being imported.
+#[derive(Clone, Debug, Default)]
+pub struct ImportDraft {
+    /// Where clients connect. Without one the gateway file has 127.0.0.1:8080.
+    pub listeners: Vec<ListenerDraft>,
+    /// Networks of proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<String>,
+    /// Who asks.
+    pub identities: IdentityDrafts,
+    /// The servers behind, by name.
+    pub upstreams: Vec<UpstreamDraft>,
+    /// Limits of the gateway file. Routes refer to them by their index.
+    pub limits: Vec<LimitDraft>,
+    /// Clients that get 403 on every route: identities of the gateway file with their values.
+    pub deny: ClientsDraft,
+    /// The only clients that are served on any route.
+    pub allow: ClientsDraft,
+    /// The routes.
+    pub routes: Vec<RouteDraft>,
+    /// Comments at the end of the gateway file, for instance lines to be completed by hand. One line each.
+    pub comments: Vec<String>,
+    /// Further files, such as API keys.
+    pub extra_files: Vec<OutputFile>,
+}
+
+/// Identities with their values, as `deny`, `allow` and `for` have them: `ip` with networks, `user` with names or the
+/// single value `absent`.
+pub type ClientsDraft = Vec<(String, Vec<String>)>;
+
+/// Where clients connect.
+#[derive(Clone, Debug, Default)]
+pub struct ListenerDraft {
+    /// The name by which routes refer to it; empty if none does.
+    pub name: String,
+    /// An IP address and a port, or `unix:/PATH`.
+    pub address: String,
+    /// The paths of a certificate chain and its key, of each certificate.
+    pub certificates: Vec<(String, String)>,
+    /// Peers that must begin each connection with a header of the PROXY protocol.
+    pub proxy_protocol: Vec<String>,
+    /// Where it stands in the input.
+    pub origin: Origin,
+}
+
+/// Servers that can stand in for each other.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamDraft {
+    /// Its name, unique and valid; see [`UniqueNames`].
+    pub name: String,
+    /// URLs such as `http://192.0.2.1:80`, each with its weight from 1 to 256.
+    pub servers: Vec<(String, u32)>,
+    /// `upstream`, or the host that servers get; `None` for the client's.
+    pub host: Option<String>,
+    /// Flow YAML of `balance`, such as `least_requests` or `{ hash: ip }`; empty for the default.
+    pub balance: String,
+    /// Whether servers are spoken to in HTTP/2.
+    pub http2: bool,
+    /// Further fields in flow YAML with their values, such as `("max_requests", "100")`.
+    pub fields: Vec<(&'static str, String)>,
+    /// Where it stands in the input.
+    pub origin: Origin,
+}
+
+/// One policy.
+#[derive(Clone, Debug, Default)]
+pub struct RouteDraft {
+    /// A text from which the name is made; [`ImportDraft::settle`] makes it unique.
+    pub name: String,
+    /// Where it stands in the input.
+    pub origin: Origin,
+    /// What stands there, for a comment.
+    pub source: String,
+    /// Methods in capital letters; empty for any.
+    pub methods: Vec<String>,
+    /// Paths of `match`, such as `/api/**`.
+    pub paths: Vec<String>,
+    /// Hosts, such as `*.example.com`; empty for any.
+    pub hosts: Vec<String>,
+    /// Names of listeners; empty for all.
+    pub listeners: Vec<String>,
+    /// What becomes of its requests.
+    pub action: ActionDraft,
+    /// Its limits.
+    pub limits: Vec<LimitUseDraft>,
+    /// Clients that get 403.
+    pub deny: ClientsDraft,
+    /// The only clients that are served.
+    pub allow: ClientsDraft,
+    /// Identities without which a request gets 401.
+    pub require: Vec<String>,
+    /// The largest body of a request in bytes.
+    pub max_body: Option<u64>,
+    /// Taken off the path before it is forwarded.
+    pub strip: Option<String>,
+    /// Put before the path that is forwarded.
+    pub prefix: Option<String>,
+    /// Further fields with their values in flow YAML, such as `("cors", "{ origins: \"*\" }")`.
+    pub fields: Vec<(&'static str, String)>,
+    /// Comments before the first field, one line each.
+    pub comments: Vec<String>,
+}
+
+/// What becomes of the requests of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ActionDraft {
+    /// They are forwarded to the upstream of this name.
+    Upstream(String),
+    /// Clients are sent elsewhere: `https`, a URL or a path; with 301, 302, 307 or 308.
+    Redirect {
+        /// The target.
+        to: String,
+        /// The status.
+        status: u16,
+    },
+    /// The gateway answers itself.
+    Respond {
+        /// The status, 200 to 599.
+        status: u16,
+        /// The body; empty for none.
+        body: String,
+        /// The media type; empty for plain text.
+        content_type: String,
+    },
+}
+
+impl Default for ActionDraft {
+    fn default() -> ActionDraft {
+        ActionDraft::not_imported("")
+    }
+}
+
+impl ActionDraft {
+    /// A response of 503 in place of what has no counterpart, so that its requests reach no other route.
+    pub fn not_imported(what: &str) -> ActionDraft {
+        ActionDraft::Respond {
+            status: 503,
+            body: format!("This part of the configuration is not imported: {what}\n"),
+            content_type: String::new(),
+        }
+    }
+}
+
+/// A limit of a route.
+#[derive(Clone, Debug)]
+pub enum LimitUseDraft {
+    /// Its own.
+    Own(LimitDraft),
+    /// The limit of the gateway file with this index.
+    Shared(usize),
+    /// Switches off the limit of the gateway file with this index.
+    Off(usize),
+}
+
+/// A limit.
+#[derive(Clone, Debug, Default)]
+pub struct LimitDraft {
+    /// A text from which the name is made; [`ImportDraft::settle`] makes it unique.
+    pub name: String,
+    /// Where its parts stand in the input.
+    pub origins: Vec<Origin>,
+    /// Parts of its key: `ip`, `user or ip`, `everyone`, `route`, or a word of [`IdentityDrafts`].
+    pub key: Vec<String>,
+    /// The clients that it is for; empty for all.
+    pub clients: ClientsDraft,
+    /// How much it admits.
+    pub amount: AmountDraft,
+    /// How it counts.
+    pub algorithm: AlgorithmDraft,
+    /// Whether it only reports.
+    pub is_shadow: bool,
+    /// Networks that it does not count.
+    pub exempt: Vec<String>,
+    /// For a limit of the gateway file, which routes have it and how they count.
+    pub scope: ScopeDraft,
+    /// Further fields with their values in flow YAML, such as `("count", "status 401")`.
+    pub fields: Vec<(&'static str, String)>,
+}
+
+/// How much a limit admits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AmountDraft {
+    /// Every rate holds; their windows differ.
+    Rates(Vec<RateDraft>),
+    /// Open requests, at least 1.
+    Concurrent(u32),
+    /// Units of each window of the calendar: `day`, `week`, `month`, `quarter` or `year`.
+    Quota(u32, &'static str),
+}
+
+impl Default for AmountDraft {
+    fn default() -> AmountDraft {
+        AmountDraft::Rates(Vec::new())
+    }
+}
+
+/// A rate that tollgate can count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateDraft {
+    units: u32,
+    seconds: u64,
+}
+
+impl RateDraft {
+    /// `units` in each window of `seconds`. `None` if a gateway could not count it: see [`Rate::new`].
+    pub fn new(units: u64, seconds: u64) -> Option<RateDraft> {
+        let units = u32::try_from(units).ok()?;
+        let nanos = seconds.checked_mul(1_000_000_000)?;
+        Rate::new(units, Nanos(nanos)).ok()?;
+        Some(RateDraft { units, seconds })
+    }
+
+    /// The units of a window.
+    pub fn units(self) -> u32 {
+        self.units
+    }
+
+    /// The length of the window in seconds.
+    pub fn seconds(self) -> u64 {
+        self.seconds
+    }
+}
+
+/// How a limit counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AlgorithmDraft {
+    /// Exactly, in any window that slides.
+    #[default]
+    Sliding,
+    /// In windows that stand still; `true` for those of the clock.
+    FixedWindow(bool),
+    /// So many units at once, and then one each interval.
+    Gcra {
+        /// At least 1.
+        burst: u32,
+    },
+    /// One each interval; earlier requests wait.
+    LeakyBucket {
+        /// The longest wait in milliseconds, 1 to 60,000.
+        delay_millis: u64,
+    },
+}
+
+/// Which routes have a limit of the gateway file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScopeDraft {
+    /// Every route, and requests without one; all count together.
+    #[default]
+    All,
+    /// Every route, each for itself.
+    Each,
+    /// Routes that use it, together.
+    Listed,
+    /// Routes that use it, each for itself.
+    EachListed,
+}
+
+impl ImportDraft {
+    /// Adds a limit of the gateway file, and returns its index.
+    pub fn add_limit(&mut self, limit: LimitDraft) -> usize {
+        self.limits.push(limit);
+        self.limits.len() - 1
+    }
+
+    /// Adds an upstream if no equal one is there, and returns its name. `hint` is a text from which the name is made.
+    pub fn add_upstream(&mut self, hint: &str, upstream: UpstreamDraft) -> String {
+        let is_same = |other: &&UpstreamDraft| {
+            other.servers == upstream.servers
+                && other.host == upstream.host
+                && other.balance == upstream.balance
+                && other.http2 == upstream.http2
+                && other.fields == upstream.fields
+        };
+        if let Some(same) = self.upstreams.iter().find(is_same) {
+            return same.name.clone();
+        }
+        let mut names = UniqueNames::default();
+        for other in &self.upstreams {
+            names.name(&other.name, "upstream");
+        }
+        let name = names.name(hint, "upstream");
+        self.upstreams.push(UpstreamDraft {
+            name: name.clone(),
+            ..upstream
+        });
+        name
+    }
+
+    /// The files that the output refers to and that the import does not write.
+    pub fn needed_files(&self) -> Vec<NeededFile> {
+        let mut files: Vec<NeededFile> = Vec::new();
+        let mut add = |path: &str, kind| {
+            if !files.iter().any(|file| file.path == path) {
+                files.push(NeededFile {
+                    path: path.to_owned(),
+                    kind,
+                });
+            }
+        };
+        for (certificate, key) in self
+            .listeners
+            .iter()
+            .flat_map(|listener| &listener.certificates)
+        {
+            add(certificate, NeededKind::Certificate);
+            add(key, NeededKind::PrivateKey);
+        }
+        if let Some(key_set) = self.identities.key_set_file() {
+            add(key_set, NeededKind::KeySet);
+        }
+        files
+    }
+
+    /// Makes all names unique, splits policies with too many hosts, and drops routes whose requests an earlier one takes
+    /// already, and limits beyond what a route may have. What is dropped is reported.
+    pub fn settle(&mut self, report: &mut ImportReport) {
+        let mut limit_names = UniqueNames::default();
+        for limit in &mut self.limits {
+            limit.name = limit_names.name(&limit.name, "limit");
+        }
+        self.split_routes();
+        self.drop_conflicts(report);
+        let mut route_names = UniqueNames::default();
+        for route in &mut self.routes {
+            route.name = route_names.name(&route.name, "route");
+            let mut own_names = limit_names.clone();
+            let extra = route
+                .limits
+                .split_off(route.limits.len().min(MAX_LIMITS_PER_ROUTE));
+            if !extra.is_empty() {
+                let note = format!(
+                    "{} limits are beyond the 32 that a route may have",
+                    extra.len()
+                );
+                report.left(route.origin, Concern::Limits, &route.source, &note);
+            }
+            for used in &mut route.limits {
+                if let LimitUseDraft::Own(limit) = used {
+                    limit.name = own_names.name(&limit.name, "limit");
+                }
+            }
+        }
+    }
+
+    /// Splits routes with more pairs of a match and a host than a policy may have. Their own limits move to the gateway
+    /// file, so that the parts count together.
+    fn split_routes(&mut self) {
+        let mut routes = Vec::with_capacity(self.routes.len());
+        for mut route in std::mem::take(&mut self.routes) {
+            route.paths.truncate(MAX_PATTERNS_PER_POLICY);
+            let hosts_per_policy = MAX_PATTERNS_PER_POLICY / route.paths.len().max(1);
+            if route.hosts.len() <= hosts_per_policy {
+                routes.push(route);
+                continue;
+            }
+            let limits = std::mem::take(&mut route.limits);
+            let share = |used: LimitUseDraft| match used {
+                LimitUseDraft::Own(limit) => {
+                    self.limits.push(LimitDraft {
+                        scope: ScopeDraft::Listed,
+                        ..limit
+                    });
+                    LimitUseDraft::Shared(self.limits.len() - 1)
+                }
+                used => used,
+            };
+            let limits: Vec<LimitUseDraft> = limits.into_iter().map(share).collect();
+            let hosts = std::mem::take(&mut route.hosts);
+            routes.extend(hosts.chunks(hosts_per_policy).map(|hosts| RouteDraft {
+                hosts: hosts.to_vec(),
+                limits: limits.clone(),
+                ..route.clone()
+            }));
+        }
+        self.routes = routes;
+    }
+
+    /// Drops matches that an earlier route has at the same host, method and listener.
+    fn drop_conflicts(&mut self, report: &mut ImportReport) {
+        let listener_names: Vec<String> = self
+            .listeners
+            .iter()
+            .map(|listener| listener.name.clone())
+            .chain([String::new()])
+            .collect();
+        let mut taken: HashMap<String, Origin> = HashMap::new();
+        for route in &mut self.routes {
+            let mut seen = Vec::new();
+            let mut earlier = None;
+            let methods = match route.methods.is_empty() {
+                true => vec![String::new()],
+                false => route.methods.clone(),
+            };
+            let hosts = match route.hosts.is_empty() {
+                true => vec![String::from("*")],
+                false => route.hosts.clone(),
+            };
+            let listeners = match route.listeners.is_empty() {
+                true => &listener_names,
+                false => &route.listeners,
+            };
+            route.paths.retain(|path| {
+                let Some(path_key) = path_key(path) else {
+                    return false;
+                };
+                let mut keys = Vec::new();
+                for host in &hosts {
+                    let host = HostPattern::parse(host)
+                        .map_or_else(|_| host.clone(), |host| host.to_string());
+                    for method in &methods {
+                        let at = |listener| format!("{listener} {host} {method} {path_key}");
+                        keys.extend(listeners.iter().map(at));
+                    }
+                }
+                if let Some(first) = keys.iter().find_map(|key| taken.get(key)) {
+                    earlier = Some(*first);
+                    return false;
+                }
+                taken.extend(keys.into_iter().map(|key| (key, route.origin)));
+                seen.push(path.clone());
+                true
+            });
+            if let Some(first) = earlier {
+                let note = format!(
+                    "{}:{} takes the same requests",
+                    report.path(first),
+                    first.line
+                );
+                report.left(route.origin, Concern::Routing, &route.source, &note);
+            }
+        }
+        self.routes.retain(|route| !route.paths.is_empty());
+    }
+}
+
+/// The path of a match with `*` in place of names; `None` if it is no path of a match.
+fn path_key(path: &str) -> Option<String> {
+    use crate::route::pattern::Segment;
+
+    let pattern = Pattern::parse(path).ok()?;
+    let segments = pattern.segments().iter().map(|segment| match segment {
+        Segment::Literal(text) => format!("/{text}"),
+        Segment::One(_) => String::from("/*"),
+        Segment::Rest => String::from("/**"),
+    });
+    Some(segments.collect())
+}

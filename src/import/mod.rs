@@ -10,7 +10,7 @@
 //! | `write`, `yaml_text` | writes a draft as the YAML of the gateway file and of policies |
 //! | `render` | prints the files and the report |
 //! | `documents` | reads inputs in YAML or JSON, of one or several documents, with the lines of their values |
-//! | `nginx` | one format each |
+//! | `nginx`, `ingress` | one format each |
 //!
 //! A reader of a format fills an [`ImportDraft`] and an [`ImportReport`]. It never writes a limit that admits more than
 //! the source does, unless the report says so by [`Fate::Changed`].
@@ -23,6 +23,7 @@ use crate::policy::source::MemoryFiles;
 pub mod documents;
 pub mod error;
 pub mod files;
+pub mod ingress;
 pub mod model;
 pub mod names;
 pub mod nginx;
@@ -44,16 +45,19 @@ pub use report::{Concern, Fate, ImportReport, Origin, ReportLine};
 pub enum Format {
     /// `nginx.conf` and the files that it includes.
     Nginx,
+    /// Ingress resources of Kubernetes with annotations of ingress-nginx, as YAML or JSON.
+    Ingress,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Format; 1] = [Format::Nginx];
+    pub const ALL: [Format; 2] = [Format::Nginx, Format::Ingress];
 
     /// The word for the format on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Format::Nginx => "nginx",
+            Format::Ingress => "ingress",
         }
     }
 }
@@ -91,6 +95,7 @@ pub fn import(format: Format, files: &[SourceFile]) -> Result<Imported, ImportEr
     let mut report = ImportReport::new(files);
     match format {
         Format::Nginx => nginx::read(files, &mut draft, &mut report)?,
+        Format::Ingress => ingress::read(files, &mut draft, &mut report)?,
     }
     let first_path = files.first().map_or("", |file| file.path.as_str());
     if draft.routes.is_empty() {

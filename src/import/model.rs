@@ -331,15 +331,60 @@ impl ImportDraft {
         files
     }
 
+    /// Whether the limit of the gateway file with this index is written: routes use it, or all routes have it.
+    pub fn is_written(&self, index: usize) -> bool {
+        let mut uses = self.routes.iter().flat_map(|route| &route.limits);
+        let holds_everywhere = self
+            .limits
+            .get(index)
+            .is_some_and(|limit| matches!(limit.scope, ScopeDraft::All | ScopeDraft::Each));
+        holds_everywhere
+            || uses.any(|used| matches!(used, LimitUseDraft::Shared(used) if *used == index))
+    }
+
+    /// Moves limits of the gateway file that one route has alone to its policy.
+    fn move_single_uses(&mut self) {
+        let mut use_counts = vec![0_usize; self.limits.len()];
+        for used in self.routes.iter().flat_map(|route| &route.limits) {
+            if let LimitUseDraft::Shared(index) = used
+                && let Some(count) = use_counts.get_mut(*index)
+            {
+                *count += 1;
+            }
+        }
+        for used in self.routes.iter_mut().flat_map(|route| &mut route.limits) {
+            let LimitUseDraft::Shared(index) = *used else {
+                continue;
+            };
+            let is_single = use_counts.get(index) == Some(&1);
+            let limit = self
+                .limits
+                .get(index)
+                .filter(|limit| limit.scope == ScopeDraft::Listed);
+            if let Some(limit) = limit.filter(|_| is_single) {
+                *used = LimitUseDraft::Own(limit.clone());
+            }
+        }
+    }
+
     /// Makes all names unique, splits policies with too many hosts, and drops routes whose requests an earlier one takes
     /// already, and limits beyond what a route may have. What is dropped is reported.
     pub fn settle(&mut self, report: &mut ImportReport) {
-        let mut limit_names = UniqueNames::default();
-        for limit in &mut self.limits {
-            limit.name = limit_names.name(&limit.name, "limit");
-        }
         self.split_routes();
         self.drop_conflicts(report);
+        self.move_single_uses();
+        let mut limit_names = UniqueNames::default();
+        let is_written: Vec<bool> = (0..self.limits.len())
+            .map(|index| self.is_written(index))
+            .collect();
+        for (limit, _) in self
+            .limits
+            .iter_mut()
+            .zip(is_written)
+            .filter(|(_, is_written)| *is_written)
+        {
+            limit.name = limit_names.name(&limit.name, "limit");
+        }
         let mut route_names = UniqueNames::default();
         for route in &mut self.routes {
             route.name = route_names.name(&route.name, "route");

@@ -8,6 +8,8 @@ use super::files::SourceFile;
 pub const MAX_TEXT_CHARS: usize = 100;
 /// Maximum number of characters of a path that the report shows.
 pub const MAX_PATH_CHARS: usize = 200;
+/// Maximum number of notes about a line.
+const MAX_NOTES_OF_LINE: usize = 12;
 /// Maximum number of notes about the whole input.
 const MAX_NOTES: usize = 100;
 
@@ -86,7 +88,7 @@ pub struct ReportLine {
 #[derive(Debug)]
 pub struct ImportReport {
     paths: Vec<String>,
-    entries: Vec<(Origin, ReportLine)>,
+    entries: Vec<(Origin, ReportLine, Vec<String>)>,
     /// The index in `entries` by origin and text.
     index: HashMap<(Origin, String), usize>,
     notes: Vec<String>,
@@ -125,15 +127,12 @@ impl ImportReport {
     pub fn add(&mut self, at: Origin, fate: Fate, concern: Concern, text: &str, note: &str) {
         let text = printable(text, MAX_TEXT_CHARS);
         let index = self.index.get(&(at, text.clone()));
-        if let Some((_, line)) = index.and_then(|index| self.entries.get_mut(*index)) {
+        if let Some((_, line, notes)) = index.and_then(|index| self.entries.get_mut(*index)) {
             line.fate = line.fate.max(fate);
             line.concern = line.concern.max(concern);
-            let is_new = !note.is_empty() && !line.note.split("; ").any(|known| known == note);
-            if is_new && line.note.len() < 1_000 {
-                if !line.note.is_empty() {
-                    line.note.push_str("; ");
-                }
-                line.note.push_str(note);
+            let is_new = !note.is_empty() && !notes.iter().any(|known| known == note);
+            if is_new && notes.len() < MAX_NOTES_OF_LINE {
+                notes.push(note.to_owned());
             }
             return;
         }
@@ -144,9 +143,10 @@ impl ImportReport {
             fate,
             concern,
             text,
-            note: note.to_owned(),
+            note: String::new(),
         };
-        self.entries.push((at, line));
+        let notes = (!note.is_empty()).then(|| note.to_owned());
+        self.entries.push((at, line, notes.into_iter().collect()));
     }
 
     /// Adds a difference that holds for the whole input; it is listed once.
@@ -172,10 +172,18 @@ impl ImportReport {
         let left = self
             .entries
             .iter()
-            .filter(|(_, line)| line.fate == Fate::Left);
+            .filter(|(_, line, _)| line.fate == Fate::Left);
         let reasons: Vec<String> = left
             .take(3)
-            .map(|(at, line)| format!("{}:{}: {}: {}", line.file, at.line, line.text, line.note))
+            .map(|(at, line, notes)| {
+                format!(
+                    "{}:{}: {}: {}",
+                    line.file,
+                    at.line,
+                    line.text,
+                    notes.join("; ")
+                )
+            })
             .collect();
         match reasons.is_empty() {
             true => "give it the files with routes too".into(),
@@ -186,8 +194,11 @@ impl ImportReport {
     /// The lines, by file and line, and the notes about the whole input.
     pub fn finish(mut self) -> (Vec<ReportLine>, Vec<String>) {
         // Stable, so that lines of one place stay in the order in which they were reported.
-        self.entries.sort_by_key(|(at, _)| *at);
-        let lines = self.entries.into_iter().map(|(_, line)| line);
+        self.entries.sort_by_key(|(at, _, _)| *at);
+        let lines = self.entries.into_iter().map(|(_, line, notes)| ReportLine {
+            note: notes.join("; "),
+            ..line
+        });
         (lines.collect(), self.notes)
     }
 }

@@ -56,17 +56,25 @@ impl DraftWriter<'_> {
         let draft = self.draft;
         let mut out = String::from("version: 1\n");
         self.listeners(&mut out);
+        let is_default_admin = |listener: &ListenerDraft| listener.address.ends_with(":9900");
+        if draft.listeners.iter().any(is_default_admin) {
+            out.push_str("admin: 127.0.0.1:9901\n");
+        }
         out.push_str("policies: policies\n");
         let is_used = |upstream: &&UpstreamDraft| {
             let action = ActionDraft::Upstream(upstream.name.clone());
             draft.routes.iter().any(|route| route.action == action)
         };
         let upstreams: Vec<_> = draft.upstreams.iter().filter(is_used).collect();
-        out.push_str(if upstreams.is_empty() {
-            "upstreams: {}\n"
-        } else {
-            "upstreams:\n"
-        });
+        out.push_str("upstreams:\n");
+        if upstreams.is_empty() {
+            comment_line(
+                &mut out,
+                "  ",
+                "No policy uses it, but the gateway file needs one.",
+            );
+            out.push_str("  none: http://127.0.0.1:9\n");
+        }
         for upstream in upstreams {
             self.origin_comment(&mut out, "  ", &[upstream.origin]);
             let _ = writeln!(out, "  {}: {}", upstream.name, upstream_text(upstream));
@@ -74,20 +82,13 @@ impl DraftWriter<'_> {
         self.identity(&mut out);
         for (field, clients) in [("deny", &draft.deny), ("allow", &draft.allow)] {
             if !clients.is_empty() {
-                let _ = writeln!(out, "{field}: {}", clients_text(clients));
+                let text = clients_text(clients).replace('$', "$$");
+                let _ = writeln!(out, "{field}: {text}");
             }
         }
-        let is_used = |index: usize| {
-            let mut uses = draft.routes.iter().flat_map(|route| &route.limits);
-            uses.any(|used| matches!(used, LimitUseDraft::Shared(used) if *used == index))
-        };
-        let limits: Vec<_> = draft
-            .limits
-            .iter()
-            .enumerate()
-            .filter(|(index, limit)| {
-                matches!(limit.scope, ScopeDraft::All | ScopeDraft::Each) || is_used(*index)
-            })
+        let limits = draft.limits.iter().enumerate();
+        let limits: Vec<_> = limits
+            .filter(|(index, _)| draft.is_written(*index))
             .collect();
         if !limits.is_empty() {
             out.push_str("limits:\n");
@@ -291,7 +292,12 @@ impl DraftWriter<'_> {
             ScopeDraft::Listed => fields.push("routes: listed".into()),
             ScopeDraft::EachListed => fields.push("routes: each-listed".into()),
         }
-        let _ = writeln!(out, "  {}: {{ {} }}", limit.name, fields.join(", "));
+        // In the gateway file `$` begins a reference.
+        let fields = match is_of_gateway {
+            true => fields.join(", ").replace('$', "$$"),
+            false => fields.join(", "),
+        };
+        let _ = writeln!(out, "  {}: {{ {fields} }}", limit.name);
     }
 
     /// A place of the input as comments name it.

@@ -1,11 +1,20 @@
 //! The identities that imported limits count by.
 
+use crate::identity::strip::is_unfit_for_identity;
 use crate::import::names::safe_name;
 
 /// Maximum number of identities of a configuration's own.
 const MAX_OWN_IDENTITIES: usize = 40;
 /// Words that are no names of identities.
-const RESERVED_WORDS: [&str; 14] = [
+const RESERVED_WORDS: [&str; 22] = [
+    "and",
+    "expires",
+    "host",
+    "over",
+    "request_id",
+    "store",
+    "unlimited",
+    "unverified",
     "ip",
     "user",
     "token",
@@ -39,6 +48,20 @@ pub enum IdentityPlace {
     Claim(String),
 }
 
+impl IdentityPlace {
+    /// The name of the field, cookie, parameter or claim; `None` if no request can have it.
+    fn valid_name(&self) -> Option<&str> {
+        match self {
+            IdentityPlace::Header(name) => http::HeaderName::try_from(name.as_str())
+                .ok()
+                .map(|_| name.as_str()),
+            IdentityPlace::Cookie(name)
+            | IdentityPlace::Query(name)
+            | IdentityPlace::Claim(name) => is_plain_name(name).then_some(name.as_str()),
+        }
+    }
+}
+
 /// What verifies users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserDraft {
@@ -69,33 +92,31 @@ impl IdentityDrafts {
     /// a credential becomes `token`, if no other place is. `None` for a name that no request can have, and if there are
     /// too many identities.
     pub fn word(&mut self, place: &IdentityPlace) -> Option<String> {
-        let name = match place {
-            IdentityPlace::Header(name)
-            | IdentityPlace::Cookie(name)
-            | IdentityPlace::Query(name)
-            | IdentityPlace::Claim(name) => name,
-        };
+        let name = place.valid_name()?;
         let is_claim = matches!(place, IdentityPlace::Claim(_));
-        let is_header = matches!(place, IdentityPlace::Header(_));
-        let is_valid = match is_header {
-            true => http::HeaderName::try_from(name.as_str()).is_ok(),
-            false => is_plain_name(name),
-        };
-        if !is_valid {
-            return None;
-        }
         let is_secret = SECRET_WORDS
             .iter()
             .any(|word| name.to_ascii_lowercase().contains(word));
-        if self.token.as_slice() == [place.clone()] {
+        let is_token = self.token.as_slice() == [place.clone()];
+        if is_secret && !is_claim && (is_token || self.token.is_empty()) {
+            self.token = vec![place.clone()];
             return Some("token".into());
+        }
+        self.word_with_values(place)
+    }
+
+    /// The word by which conditions compare values of what stands at `place`, which a token cannot have. `None` as of
+    /// [`IdentityDrafts::word`].
+    pub fn word_with_values(&mut self, place: &IdentityPlace) -> Option<String> {
+        let name = place.valid_name()?;
+        if let IdentityPlace::Header(name) = place
+            && http::HeaderName::try_from(name.as_str())
+                .is_ok_and(|name| is_unfit_for_identity(&name))
+        {
+            return None;
         }
         if let Some((word, _)) = self.own.iter().find(|(_, own)| own == place) {
             return Some(word.clone());
-        }
-        if is_secret && !is_claim && self.token.is_empty() {
-            self.token.push(place.clone());
-            return Some("token".into());
         }
         if self.own.len() >= MAX_OWN_IDENTITIES {
             return None;

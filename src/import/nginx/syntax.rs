@@ -6,6 +6,25 @@ use crate::import::report::Origin;
 
 /// Maximum number of directives of a file.
 const MAX_DIRECTIVES: usize = 50_000;
+/// Directives that have no block. One before a block lacks its semicolon.
+const SIMPLE_DIRECTIVES: [&str; 16] = [
+    "allow",
+    "deny",
+    "include",
+    "limit_conn",
+    "limit_conn_zone",
+    "limit_req",
+    "limit_req_zone",
+    "listen",
+    "proxy_pass",
+    "proxy_set_header",
+    "real_ip_header",
+    "return",
+    "root",
+    "server_name",
+    "set",
+    "set_real_ip_from",
+];
 /// Maximum number of words of a directive.
 const MAX_WORDS: usize = 4_096;
 
@@ -180,6 +199,15 @@ impl Parser<'_> {
                     directive.block = Some(Vec::new());
                     return Ok(directive);
                 }
+                Token::Open if SIMPLE_DIRECTIVES.contains(&directive.name.as_str()) => {
+                    let message = format!("`{}` has no `;` behind it", short(&directive.name));
+                    return self.fail_at(
+                        line,
+                        column,
+                        message,
+                        "add one at the end of the directive",
+                    );
+                }
                 Token::Open => {
                     directive.block = Some(self.block(depth + 1)?);
                     return Ok(directive);
@@ -204,6 +232,12 @@ impl Parser<'_> {
             match c {
                 '{' => open_braces += 1,
                 '}' => open_braces -= 1,
+                '"' | '\'' => self.skip_string(c),
+                '-' if self.peek() == Some('-') => {
+                    while self.peek().is_some_and(|c| c != '\n') {
+                        self.next_char();
+                    }
+                }
                 _ => {}
             }
             if open_braces == 0 {
@@ -216,6 +250,19 @@ impl Parser<'_> {
             "the file ends within this block",
             "add its `}`",
         )
+    }
+
+    /// Skips a string of Lua, which ends at the end of its line at the latest.
+    fn skip_string(&mut self, quote: char) {
+        while let Some(c) = self.next_char() {
+            match c {
+                '\\' => {
+                    self.next_char();
+                }
+                c if c == quote || c == '\n' => return,
+                _ => {}
+            }
+        }
     }
 
     fn next_char(&mut self) -> Option<char> {
@@ -306,6 +353,12 @@ impl Parser<'_> {
         word
     }
 
+    /// Takes a letter off the text, and returns the control character that it stands for.
+    fn control(&mut self, c: char) -> String {
+        self.next_char();
+        c.to_string()
+    }
+
     /// What a backslash, which was read, and the character behind it stand for.
     fn escaped(&mut self) -> String {
         match self.peek() {
@@ -313,6 +366,9 @@ impl Parser<'_> {
                 self.next_char();
                 c.to_string()
             }
+            Some('n') => self.control('\n'),
+            Some('r') => self.control('\r'),
+            Some('t') => self.control('\t'),
             Some(c) => {
                 self.next_char();
                 format!("\\{c}")
@@ -347,7 +403,7 @@ mod tests {
     #[test]
     fn words_and_blocks() {
         let text = "# c\nhttp { # c {\n  map $a $b { default \"a;\\\"b\"; '~x{2}' ''; }\n  \
-            log_by_lua_block { local t = { 1 } }\n x ${y}z a=b \\.p; }";
+            log_by_lua_block { local t = { '}' } -- }\n }\n x ${y}z a=b \\.p; }";
         let read = read(text).expect("a configuration");
         let http = &read[0];
         assert_eq!(
@@ -367,11 +423,15 @@ mod tests {
             (last.parameter("a"), last.parameter("c")),
             (Some("b"), None)
         );
-        assert_eq!(last.origin.line, 5);
+        assert_eq!(last.origin.line, 6);
     }
 
     #[test]
     fn mistakes_have_their_place() {
+        check_error(
+            "listen 80\nlocation / { }",
+            "n.conf:1:1: `listen` has no `;` behind it; add one at the end of the directive",
+        );
         check_error("a;\n  }", "n.conf:2:3: this `}` closes no block; remove it");
         check_error(
             "http {\n a;",

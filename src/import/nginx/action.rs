@@ -1,0 +1,190 @@
+//! What becomes of the requests of a location: they are forwarded, or the gateway answers.
+
+use super::answer::read_return;
+use super::level::Level;
+use super::server::{LocationAction, LocationRoute, NginxServer, RouteBuilder, respond};
+use super::syntax::Directive;
+use crate::import::model::ActionDraft;
+use crate::import::report::Concern;
+use crate::route::pattern::Pattern;
+
+impl RouteBuilder<'_> {
+    /// What becomes of the requests of a location.
+    pub(super) fn location_action(
+        &mut self,
+        server: &NginxServer<'_>,
+        location: &LocationRoute<'_>,
+        named: &[(&Directive, Level<'_>)],
+    ) -> LocationAction {
+        let find = |name: &str| {
+            location
+                .others
+                .iter()
+                .copied()
+                .find(|other| other.name == name)
+        };
+        if let Some(internal) = find("internal") {
+            let note = "clients get 404, as in nginx";
+            self.report
+                .taken(internal.origin, Concern::Routing, &internal.text(), note);
+            return LocationAction {
+                action: respond(404),
+                is_early: true,
+                ..LocationAction::default()
+            };
+        }
+        if let Some(directive) = find("return") {
+            let text = directive.text();
+            return match read_return(directive, &location.level.media_type, self.facts(server)) {
+                Ok(read) => {
+                    self.report
+                        .taken(directive.origin, Concern::Routing, &text, "");
+                    if let Some(difference) = &read.difference {
+                        self.report
+                            .changed(directive.origin, Concern::Routing, &text, difference);
+                    }
+                    LocationAction {
+                        action: read.action,
+                        is_early: true,
+                        ..LocationAction::default()
+                    }
+                }
+                Err(reason) => {
+                    self.report
+                        .left(directive.origin, Concern::Routing, &text, &reason);
+                    stub("a redirect")
+                }
+            };
+        }
+        if let Some(directive) = find("proxy_pass").or_else(|| find("grpc_pass")) {
+            return self.pass(directive, location, &location.level);
+        }
+        if let Some(directive) = find("try_files") {
+            return self.try_files(directive, location, named);
+        }
+        let text = location.directive.text();
+        let handlers = [
+            "fastcgi_pass",
+            "uwsgi_pass",
+            "scgi_pass",
+            "memcached_pass",
+            "stub_status",
+            "empty_gif",
+        ];
+        let handler = location
+            .others
+            .iter()
+            .find(|other| handlers.contains(&other.name.as_str()));
+        let what = handler.map_or("files", |handler| handler.name.as_str());
+        let note = format!(
+            "tollgate serves no {what}, so that clients get 503; keep nginx behind it, and write its upstream in the policy"
+        );
+        self.report
+            .left(location.directive.origin, Concern::Routing, &text, &note);
+        stub(what)
+    }
+
+    fn try_files(
+        &mut self,
+        directive: &Directive,
+        location: &LocationRoute<'_>,
+        named: &[(&Directive, Level<'_>)],
+    ) -> LocationAction {
+        let text = directive.text();
+        let target = directive.arguments.last().map_or("", String::as_str);
+        let fallback = named
+            .iter()
+            .find(|(fallback, _)| fallback.argument(0) == target);
+        let pass = fallback.and_then(|(fallback, level)| {
+            let mut passes = fallback.children().iter();
+            Some((
+                passes.find(|pass| matches!(&*pass.name, "proxy_pass" | "grpc_pass"))?,
+                level,
+            ))
+        });
+        let Some((pass, level)) = pass else {
+            let note = "tollgate serves no files, so that clients get 503; keep nginx behind it, and write its upstream in the policy";
+            self.report
+                .left(directive.origin, Concern::Routing, &text, note);
+            return stub("files");
+        };
+        let note = format!("no file is looked for: all requests go where `{target}` leads");
+        self.report
+            .changed(directive.origin, Concern::Routing, &text, &note);
+        self.pass(pass, location, level)
+    }
+
+    fn pass(
+        &mut self,
+        directive: &Directive,
+        location: &LocationRoute<'_>,
+        level: &Level<'_>,
+    ) -> LocationAction {
+        let text = directive.text();
+        let settings = level.pass_settings();
+        let resolved = self.upstreams.resolve(
+            directive,
+            &level.literals,
+            &settings,
+            self.draft,
+            self.report,
+        );
+        let target = match resolved {
+            Ok(target) => target,
+            Err(reason) => {
+                let note = format!("{reason}. Clients get 503");
+                self.report
+                    .left(directive.origin, Concern::Routing, &text, &note);
+                return stub("a server that is chosen for each request");
+            }
+        };
+        let mut action = LocationAction {
+            action: ActionDraft::Upstream(target.upstream),
+            ..LocationAction::default()
+        };
+        let note = match settings.host {
+            None if text.contains("unix:") => {
+                "servers get the client's host; nginx sends `localhost`"
+            }
+            None => "servers get the host of this URL, as nginx's default is",
+            Some(_) => "",
+        };
+        self.report
+            .taken(directive.origin, Concern::Routing, &text, note);
+        let Some(path) = target.path else {
+            return action;
+        };
+        let new_begin = path.trim_end_matches('/');
+        let old_begin = location.literal.trim_end_matches('/');
+        let is_path = new_begin.is_empty()
+            || Pattern::parse(new_begin)
+                .is_ok_and(|_| !new_begin.contains(['*', '{', '%', '?', '$']));
+        if location.literal.is_empty() || !is_path {
+            let note = "its path has no counterpart in this location; write `strip` and `prefix`. Clients get 503";
+            self.report
+                .left(directive.origin, Concern::Routing, &text, note);
+            return stub("a changed path");
+        }
+        let is_exact = location.directive.argument(0).starts_with('=');
+        if !is_exact && path.ends_with('/') != location.literal.ends_with('/') {
+            let note = format!(
+                "nginx puts `{path}` in place of `{}` letter by letter; here whole segments change: `{}/x` becomes `{new_begin}/x`",
+                location.literal, old_begin
+            );
+            self.report
+                .changed(directive.origin, Concern::Routing, &text, &note);
+        }
+        if old_begin != new_begin {
+            action.strip = (!old_begin.is_empty()).then(|| old_begin.to_owned());
+            action.prefix = (!new_begin.is_empty()).then(|| new_begin.to_owned());
+        }
+        action
+    }
+}
+
+fn stub(what: &str) -> LocationAction {
+    LocationAction {
+        action: ActionDraft::not_imported(what),
+        ..LocationAction::default()
+    }
+}

@@ -1,0 +1,267 @@
+//! Directives that inner blocks inherit from outer ones: limits, access, settings of proxies.
+
+use std::collections::HashMap;
+
+use super::syntax::Directive;
+use super::upstream::PassSettings;
+use crate::import::report::{Concern, ImportReport};
+
+/// The default of `client_max_body_size`.
+const DEFAULT_MAX_BODY: u64 = 1 << 20;
+
+/// What holds in a block, with what it inherits.
+#[derive(Clone, Debug, Default)]
+pub struct Level<'d> {
+    /// `limit_req` of the nearest block that has one.
+    pub limit_req: Vec<&'d Directive>,
+    /// `limit_conn` of the nearest block that has one.
+    pub limit_conn: Vec<&'d Directive>,
+    /// `allow` and `deny` of the nearest block that has one.
+    pub access: Vec<&'d Directive>,
+    /// `proxy_set_header` of the nearest block that has one.
+    pub headers: Vec<&'d Directive>,
+    /// Whether `limit_req` only reports.
+    pub is_req_dry: bool,
+    /// Whether `limit_conn` only reports.
+    pub is_conn_dry: bool,
+    /// `limit_req_status`, if it is written.
+    pub has_req_status: bool,
+    /// `limit_conn_status`, if it is written.
+    pub has_conn_status: bool,
+    /// `client_max_body_size` in bytes; 0 for any size.
+    max_body: Option<u64>,
+    /// Variables that `set` gives a text without variables.
+    pub literals: HashMap<String, String>,
+    /// `default_type`.
+    pub media_type: String,
+    /// Whether `auth_jwt` is on.
+    pub needs_token: bool,
+    connect_millis: Option<u64>,
+    read_millis: Option<u64>,
+}
+
+impl<'d> Level<'d> {
+    /// The level of a block within this one, and the directives of it that are not inherited.
+    pub fn enter(
+        &self,
+        directives: &'d [Directive],
+        report: &mut ImportReport,
+    ) -> (Level<'d>, Vec<&'d Directive>) {
+        let mut level = self.clone();
+        let mut others = Vec::new();
+        let all = |name: &str| -> Vec<&'d Directive> {
+            directives
+                .iter()
+                .filter(|directive| directive.name == name)
+                .collect()
+        };
+        let replace = |list: &mut Vec<&'d Directive>, own: Vec<&'d Directive>| {
+            if !own.is_empty() {
+                *list = own;
+            }
+        };
+        replace(&mut level.limit_req, all("limit_req"));
+        replace(&mut level.limit_conn, all("limit_conn"));
+        replace(&mut level.headers, all("proxy_set_header"));
+        let rules = directives
+            .iter()
+            .filter(|directive| matches!(&*directive.name, "allow" | "deny"));
+        replace(&mut level.access, rules.collect());
+        for directive in directives {
+            if !level.read(directive, report) {
+                others.push(directive);
+            }
+        }
+        (level, others)
+    }
+
+    /// Reads one directive; false if it is none that is inherited.
+    fn read(&mut self, directive: &Directive, report: &mut ImportReport) -> bool {
+        let (at, text) = (directive.origin, directive.text());
+        let is_on = directive.argument(0) == "on";
+        let mut other = |note: &str| report.taken(at, Concern::Other, &text, note);
+        match directive.name.as_str() {
+            // These are reported where a route uses them.
+            "limit_req" | "limit_conn" => report.taken(at, Concern::Limits, &text, ""),
+            "allow" | "deny" => report.taken(at, Concern::Routing, &text, ""),
+            "proxy_set_header" => read_header(directive, report),
+            "limit_req_dry_run" => {
+                self.is_req_dry = is_on;
+                report.taken(
+                    at,
+                    Concern::Limits,
+                    &text,
+                    if is_on { "as `mode: shadow`" } else { "" },
+                );
+            }
+            "limit_conn_dry_run" => {
+                self.is_conn_dry = is_on;
+                report.taken(
+                    at,
+                    Concern::Limits,
+                    &text,
+                    if is_on { "as `mode: shadow`" } else { "" },
+                );
+            }
+            "limit_req_status" | "limit_conn_status" => {
+                match directive.name == "limit_req_status" {
+                    true => self.has_req_status = true,
+                    false => self.has_conn_status = true,
+                }
+                match directive.argument(0) {
+                    "429" => report.taken(at, Concern::Limits, &text, ""),
+                    _ => {
+                        let note = "a limit answers 429, with `Retry-After`";
+                        report.changed(at, Concern::Limits, &text, note);
+                    }
+                }
+            }
+            "client_max_body_size" => match parse_size(directive.argument(0)) {
+                Some(bytes) => {
+                    self.max_body = Some(bytes);
+                    report.taken(at, Concern::Routing, &text, "");
+                }
+                None => report.left(at, Concern::Routing, &text, "its size cannot be read"),
+            },
+            "proxy_connect_timeout"
+            | "proxy_read_timeout"
+            | "grpc_connect_timeout"
+            | "grpc_read_timeout" => {
+                let is_connect = directive.name.contains("connect");
+                let (most, field) = match is_connect {
+                    true => (60_000, &mut self.connect_millis),
+                    false => (86_400_000, &mut self.read_millis),
+                };
+                match parse_millis(directive.argument(0)) {
+                    Some(millis) if (1..=most).contains(&millis) => {
+                        *field = Some(millis);
+                        report.taken(at, Concern::Other, &text, "");
+                    }
+                    _ => report.left(
+                        at,
+                        Concern::Other,
+                        &text,
+                        "write it under `timeouts` of the upstream",
+                    ),
+                }
+            }
+            "set" => {
+                let name = directive
+                    .argument(0)
+                    .trim_start_matches('$')
+                    .to_ascii_lowercase();
+                match directive.argument(1).contains('$') {
+                    true => {
+                        self.literals.remove(&name);
+                        report.left(
+                            at,
+                            Concern::Other,
+                            &text,
+                            "a variable of other variables is not read",
+                        );
+                    }
+                    false => {
+                        self.literals.insert(name, directive.argument(1).to_owned());
+                        other("");
+                    }
+                }
+            }
+            "default_type" => {
+                directive.argument(0).clone_into(&mut self.media_type);
+                other("the media type of responses that the gateway makes");
+            }
+            "auth_jwt" => {
+                self.needs_token = directive.argument(0) != "off";
+                let note = "a token needs `exp` and `sub` here; a request without one gets 401, and counts";
+                match self.needs_token {
+                    true => report.changed(at, Concern::Routing, &text, note),
+                    false => report.taken(at, Concern::Routing, &text, ""),
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The largest body of a request in bytes; `None` for any size.
+    pub fn max_body(&self) -> Option<u64> {
+        Some(self.max_body.unwrap_or(DEFAULT_MAX_BODY)).filter(|bytes| *bytes > 0)
+    }
+
+    /// What a `proxy_pass` of this level says beside its URL.
+    pub fn pass_settings(&self) -> PassSettings {
+        let is_host = |header: &&&Directive| header.argument(0).eq_ignore_ascii_case("host");
+        let host = self.headers.iter().rev().find(is_host);
+        PassSettings {
+            host: host.map(|header| header.argument(1).to_owned()),
+            connect_millis: self.connect_millis,
+            read_millis: self.read_millis,
+        }
+    }
+
+    /// The field `request` of a policy for the headers that servers get; `None` without one.
+    pub fn request_changes(&self) -> Option<String> {
+        let fields: Vec<String> = self
+            .headers
+            .iter()
+            .filter_map(|header| {
+                let name = header.argument(0).to_ascii_lowercase();
+                let value = kept_header(&name, header.argument(1))?;
+                Some(format!("{name}: {value}"))
+            })
+            .collect();
+        (!fields.is_empty()).then(|| format!("{{ set: {{ {} }} }}", fields.join(", ")))
+    }
+}
+
+/// The value that a policy sets for a header; `None` if it sets none.
+fn kept_header(name: &str, value: &str) -> Option<&'static str> {
+    (name == "x-real-ip" && matches!(value, "$remote_addr" | "$realip_remote_addr"))
+        .then_some("\"${ip}\"")
+}
+
+fn read_header(directive: &Directive, report: &mut ImportReport) {
+    let (at, text) = (directive.origin, directive.text());
+    let name = directive.argument(0).to_ascii_lowercase();
+    let value = directive.argument(1);
+    match name.as_str() {
+        "host" => report.taken(at, Concern::Routing, &text, ""),
+        "upgrade" | "connection" | "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host"
+        | "forwarded" => {
+            report.taken(at, Concern::Other, &text, "tollgate does that anyway");
+        }
+        _ if kept_header(&name, value).is_some() => report.taken(at, Concern::Other, &text, ""),
+        _ => {
+            let note = "write it under `request: { set: … }` of the policies";
+            report.left(at, Concern::Other, &text, note);
+        }
+    }
+}
+
+/// A size such as `10m`, `512k`, `1g` or `100`, in bytes; at most 1 TiB.
+fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text.get(digits.len()..)?.to_ascii_lowercase().as_str() {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        _ => return None,
+    };
+    let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+    (bytes <= 1 << 40).then_some(bytes)
+}
+
+/// A time such as `60s`, `500ms`, `2m` or `30`, in milliseconds.
+fn parse_millis(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text.get(digits.len()..)? {
+        "ms" => 1,
+        "" | "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}

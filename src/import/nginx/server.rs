@@ -1,0 +1,496 @@
+//! `server` and `location`: each location becomes a policy, with the limits that it has or inherits.
+
+use super::access::{AccessRules, read_access};
+use super::answer::{ServerFacts, read_return};
+use super::level::Level;
+use super::limits::{RouteLimit, ZoneTable, split_by_method};
+use super::listen::{ListenerTable, ServerNames};
+use super::location::{LocationPaths, read_location};
+use super::notes::report_other;
+use super::syntax::Directive;
+use super::upstream::UpstreamTable;
+use crate::import::model::{ActionDraft, ImportDraft, RouteDraft};
+use crate::import::report::{Concern, ImportReport};
+use crate::route::pattern::Pattern;
+
+/// A server of nginx.
+#[derive(Debug)]
+pub struct NginxServer<'d> {
+    /// The index among all servers.
+    pub index: usize,
+    /// Its block.
+    pub directive: &'d Directive,
+    /// What holds in it.
+    pub level: Level<'d>,
+    /// Its directives that are not inherited.
+    pub others: Vec<&'d Directive>,
+    /// Its names.
+    pub names: ServerNames,
+}
+
+/// What the locations of all servers need.
+pub struct RouteBuilder<'b> {
+    /// The configuration that is made.
+    pub draft: &'b mut ImportDraft,
+    /// What becomes of each line.
+    pub report: &'b mut ImportReport,
+    /// The zones.
+    pub zones: &'b mut ZoneTable,
+    /// The groups of servers.
+    pub upstreams: &'b UpstreamTable,
+    /// The listeners.
+    pub listeners: &'b ListenerTable,
+    /// Whether the names of policies begin with the host.
+    pub has_several_servers: bool,
+}
+
+/// One location while its policy is made.
+pub(super) struct LocationRoute<'d> {
+    pub(super) directive: &'d Directive,
+    pub(super) level: Level<'d>,
+    pub(super) others: Vec<&'d Directive>,
+    pub(super) paths: LocationPaths,
+    /// The path of a prefix or an exact location, as written; empty for a regular expression.
+    pub(super) literal: String,
+}
+
+/// What becomes of the requests of a location.
+#[derive(Default)]
+pub(super) struct LocationAction {
+    pub(super) action: ActionDraft,
+    pub(super) strip: Option<String>,
+    pub(super) prefix: Option<String>,
+    /// Whether it answers before nginx looks at limits and access.
+    pub(super) is_early: bool,
+    /// Comments for the policy.
+    pub(super) comments: Vec<String>,
+}
+
+impl<'b> RouteBuilder<'b> {
+    /// Adds the routes of a server.
+    pub fn add_server(&mut self, server: &NginxServer<'_>) {
+        let (at, text) = (server.directive.origin, "server");
+        let mut hosts = server.names.hosts.clone();
+        let is_default = self.listeners.is_default(server.index);
+        if is_default {
+            if !hosts.is_empty() && self.has_several_servers {
+                let note = "it takes all other hosts too, as the default server of its addresses";
+                self.report.taken(at, Concern::Routing, text, note);
+            }
+            hosts.clear();
+        } else if hosts.is_empty() {
+            let note = match server.names.has_left {
+                true => "none of its names has a counterpart",
+                false => "another server takes all requests without a host of their own",
+            };
+            return self.report.left(at, Concern::Routing, text, note);
+        } else if self.listeners.is_partly_default(server.index) {
+            let note =
+                "it is the default server at some of its addresses only: other hosts get 404 there";
+            self.report.changed(at, Concern::Routing, text, note);
+        }
+        self.report.taken(at, Concern::Routing, text, "");
+        let first_route = self.draft.routes.len();
+        let early = server
+            .others
+            .iter()
+            .find(|directive| directive.name == "return");
+        if let Some(directive) = early {
+            self.add_server_return(server, &hosts, directive);
+        } else {
+            self.add_locations(server, &hosts);
+        }
+        let routes = self.draft.routes.get(first_route..).unwrap_or_default();
+        let has_rest = routes
+            .iter()
+            .any(|route| route.methods.is_empty() && route.paths.iter().any(|path| path == "/**"));
+        if !has_rest && !hosts.is_empty() {
+            // Without it the paths that the server does not name would be those of the default server.
+            let route = self.base_route(
+                server,
+                &hosts,
+                server.directive,
+                "server, all other paths",
+                "/",
+            );
+            self.draft.routes.push(RouteDraft {
+                paths: vec!["/**".into()],
+                action: respond(404),
+                ..route
+            });
+        }
+    }
+
+    pub(super) fn facts<'s>(&'s self, server: &'s NginxServer<'_>) -> ServerFacts<'s> {
+        ServerFacts {
+            index: server.index,
+            hosts: &server.names.hosts,
+            first_name: &server.names.first,
+            listeners: self.listeners,
+        }
+    }
+
+    fn base_route(
+        &self,
+        server: &NginxServer<'_>,
+        hosts: &[String],
+        directive: &Directive,
+        source: &str,
+        path: &str,
+    ) -> RouteDraft {
+        let path = match path.trim_matches('/') {
+            "" => "root",
+            path => path,
+        };
+        let host = match (self.has_several_servers, hosts.first()) {
+            (true, Some(_)) => server.names.first.as_str(),
+            (true, None) => "default",
+            (false, _) => "",
+        };
+        RouteDraft {
+            name: format!("{host} {path}"),
+            origin: directive.origin,
+            source: source.to_owned(),
+            hosts: hosts.to_vec(),
+            listeners: self.listeners.names_of(server.index),
+            ..RouteDraft::default()
+        }
+    }
+
+    fn add_server_return(
+        &mut self,
+        server: &NginxServer<'_>,
+        hosts: &[String],
+        directive: &Directive,
+    ) {
+        let text = directive.text();
+        let action = match read_return(directive, &server.level.media_type, self.facts(server)) {
+            Ok(read) => {
+                self.report
+                    .taken(directive.origin, Concern::Routing, &text, "");
+                if let Some(difference) = &read.difference {
+                    self.report
+                        .changed(directive.origin, Concern::Routing, &text, difference);
+                }
+                read.action
+            }
+            Err(reason) => {
+                self.report
+                    .left(directive.origin, Concern::Routing, &text, &reason);
+                ActionDraft::not_imported("a redirect")
+            }
+        };
+        let route = self.base_route(server, hosts, directive, &text, "/");
+        self.draft.routes.push(RouteDraft {
+            paths: vec!["/**".into()],
+            action,
+            ..route
+        });
+        for other in server
+            .others
+            .iter()
+            .filter(|other| !std::ptr::eq(**other, directive))
+        {
+            match other.name.as_str() {
+                "listen"
+                | "server_name"
+                | "ssl_certificate"
+                | "ssl_certificate_key"
+                | "auth_jwt_key_file" => {}
+                "location" => {
+                    let note = "the `return` of the server answers first";
+                    self.report
+                        .taken(other.origin, Concern::Routing, &other.text(), note);
+                }
+                _ => report_other(other, self.report),
+            }
+        }
+    }
+
+    fn add_locations(&mut self, server: &NginxServer<'_>, hosts: &[String]) {
+        let mut locations = Vec::new();
+        let mut named = Vec::new();
+        self.collect(&server.level, &server.others, &mut locations, &mut named);
+        self.note_order(&locations);
+        for location in &locations {
+            self.add_location(server, hosts, location, &named);
+        }
+        for (directive, _) in &named {
+            let note =
+                "clients cannot ask for a named location; it is used where `try_files` leads to it";
+            self.report
+                .taken(directive.origin, Concern::Routing, &directive.text(), note);
+        }
+    }
+
+    /// Collects the locations of a block and those within them, and the named locations.
+    fn collect<'d>(
+        &mut self,
+        level: &Level<'d>,
+        directives: &[&'d Directive],
+        locations: &mut Vec<LocationRoute<'d>>,
+        named: &mut Vec<(&'d Directive, Level<'d>)>,
+    ) {
+        for directive in directives.iter().copied() {
+            if directive.name != "location" {
+                if !matches!(
+                    directive.name.as_str(),
+                    "listen"
+                        | "server_name"
+                        | "ssl_certificate"
+                        | "ssl_certificate_key"
+                        | "return"
+                        | "proxy_pass"
+                        | "grpc_pass"
+                        | "internal"
+                        | "limit_except"
+                        | "try_files"
+                        | "auth_jwt_key_file"
+                ) {
+                    report_other(directive, self.report);
+                }
+                continue;
+            }
+            let text = directive.text();
+            let (own_level, others) = level.enter(directive.children(), self.report);
+            if directive.argument(0).starts_with('@') {
+                named.push((directive, own_level));
+                continue;
+            }
+            match read_location(&directive.arguments) {
+                Ok(paths) => {
+                    self.report
+                        .taken(directive.origin, Concern::Routing, &text, "");
+                    for difference in &paths.differences {
+                        self.report
+                            .changed(directive.origin, Concern::Routing, &text, difference);
+                    }
+                    let literal = match paths.is_regex {
+                        true => String::new(),
+                        false => directive
+                            .arguments
+                            .last()
+                            .map_or("", String::as_str)
+                            .trim_start_matches(['=', '^', '~'])
+                            .to_owned(),
+                    };
+                    locations.push(LocationRoute {
+                        directive,
+                        level: own_level.clone(),
+                        others: others.clone(),
+                        paths,
+                        literal,
+                    });
+                }
+                Err(reason) => {
+                    let has_limits =
+                        !own_level.limit_req.is_empty() || !own_level.limit_conn.is_empty();
+                    let concern = if has_limits {
+                        Concern::Limits
+                    } else {
+                        Concern::Routing
+                    };
+                    let note =
+                        format!("{reason}. Its requests belong to the next broader policy here");
+                    self.report.left(directive.origin, concern, &text, &note);
+                    for limit in directive
+                        .children()
+                        .iter()
+                        .filter(|child| matches!(&*child.name, "limit_req" | "limit_conn"))
+                    {
+                        self.report.left(
+                            limit.origin,
+                            Concern::Limits,
+                            &limit.text(),
+                            "its location is left",
+                        );
+                    }
+                }
+            }
+            self.collect(&own_level, &others, locations, named);
+        }
+    }
+
+    /// Notes regular expressions that nginx tries before longer prefixes.
+    fn note_order(&mut self, locations: &[LocationRoute<'_>]) {
+        let patterns = |paths: &LocationPaths| -> Vec<Pattern> {
+            paths
+                .paths
+                .iter()
+                .filter_map(|path| Pattern::parse(path).ok())
+                .collect()
+        };
+        for regex in locations.iter().filter(|location| location.paths.is_regex) {
+            let own = patterns(&regex.paths);
+            let is_narrower = |other: &&LocationRoute<'_>| {
+                let modifier = other.directive.argument(0);
+                let is_plain = !other.paths.is_regex && !modifier.starts_with(['=', '^']);
+                is_plain
+                    && patterns(&other.paths)
+                        .iter()
+                        .any(|other| own.iter().any(|own| own.is_broader_than(other)))
+            };
+            if let Some(other) = locations.iter().find(is_narrower) {
+                let note = format!(
+                    "nginx takes it before the longer `{}`; here the longer path wins",
+                    other.literal
+                );
+                self.report.changed(
+                    regex.directive.origin,
+                    Concern::Routing,
+                    &regex.directive.text(),
+                    &note,
+                );
+            }
+        }
+    }
+
+    fn add_location(
+        &mut self,
+        server: &NginxServer<'_>,
+        hosts: &[String],
+        location: &LocationRoute<'_>,
+        named: &[(&Directive, Level<'_>)],
+    ) {
+        let directive = location.directive;
+        let text = directive.text();
+        let action = self.location_action(server, location, named);
+        let path = location
+            .paths
+            .paths
+            .first()
+            .map_or("", String::as_str)
+            .trim_end_matches("/**")
+            .to_owned();
+        let mut route = self.base_route(server, hosts, directive, &text, &path);
+        route.paths.clone_from(&location.paths.paths);
+        route.action = action.action;
+        route.strip = action.strip;
+        route.prefix = action.prefix;
+        route.comments = action.comments;
+        let level = &location.level;
+        if action.is_early {
+            for limit in &level.limit_req {
+                self.report
+                    .taken(limit.origin, Concern::Limits, &limit.text(), "");
+            }
+            self.draft.routes.push(route);
+            return;
+        }
+        let is_forwarded = matches!(route.action, ActionDraft::Upstream(_));
+        route.max_body = level.max_body().filter(|_| is_forwarded);
+        if is_forwarded && let Some(changes) = level.request_changes() {
+            route.fields.push(("request", changes));
+        }
+        if level.needs_token && self.draft.identities.user.is_some() {
+            route.require.push("user".into());
+        }
+        set_access(&mut route, &read_access(&level.access, self.report));
+        let limits = self.location_limits(server.index, level);
+        let exceptions = location
+            .others
+            .iter()
+            .find(|other| other.name == "limit_except");
+        let mut routes = Vec::new();
+        if let Some(exception) = exceptions {
+            let rest = self.other_methods(&mut route, exception);
+            routes.extend(split_by_method(rest, limits.clone()));
+        }
+        routes.extend(split_by_method(route, limits));
+        self.draft.routes.extend(routes);
+    }
+
+    /// Restricts a route to the methods of `limit_except`, and returns the route of the other methods.
+    fn other_methods(&mut self, route: &mut RouteDraft, exception: &Directive) -> RouteDraft {
+        self.report
+            .taken(exception.origin, Concern::Routing, &exception.text(), "");
+        let rules: Vec<&Directive> = exception
+            .children()
+            .iter()
+            .filter(|rule| matches!(&*rule.name, "allow" | "deny"))
+            .collect();
+        for other in exception
+            .children()
+            .iter()
+            .filter(|rule| !rules.contains(rule))
+        {
+            report_other(other, self.report);
+        }
+        let access = read_access(&rules, self.report);
+        let mut rest = RouteDraft {
+            name: format!("{} other methods", route.name),
+            ..route.clone()
+        };
+        rest.deny.clear();
+        rest.allow.clear();
+        set_access(&mut rest, &access);
+        let methods = exception
+            .arguments
+            .iter()
+            .map(|method| method.to_ascii_uppercase());
+        route.methods = methods
+            .filter(|method| super::key_parts::COMMON_METHODS.contains(&method.as_str()))
+            .collect();
+        rest
+    }
+
+    fn location_limits(&mut self, server: usize, level: &Level<'_>) -> Vec<RouteLimit> {
+        if !level.limit_req.is_empty() && !level.has_req_status
+            || !level.limit_conn.is_empty() && !level.has_conn_status
+        {
+            self.report.note("A refusal is 429 with `Retry-After`. nginx answers 503 without `limit_req_status` or `limit_conn_status`.");
+        }
+        if !level.limit_conn.is_empty() {
+            self.report.note(
+                "`limit_conn`: a request counts until its server has finished with it. nginx counts it until the client is gone.",
+            );
+        }
+        let mut limits = Vec::new();
+        for directive in &level.limit_req {
+            limits.extend(self.zones.use_zone(
+                directive,
+                server,
+                level.is_req_dry,
+                self.draft,
+                self.report,
+            ));
+        }
+        for directive in &level.limit_conn {
+            limits.extend(self.zones.use_zone(
+                directive,
+                server,
+                level.is_conn_dry,
+                self.draft,
+                self.report,
+            ));
+        }
+        limits
+    }
+}
+
+fn set_access(route: &mut RouteDraft, access: &AccessRules) {
+    if access.denies_all {
+        route.action = respond(403);
+        route.strip = None;
+        route.prefix = None;
+        route.max_body = None;
+        route.fields.clear();
+        return;
+    }
+    for (list, networks) in [
+        (&mut route.deny, &access.deny),
+        (&mut route.allow, &access.allow),
+    ] {
+        if !networks.is_empty() {
+            list.push(("ip".into(), networks.clone()));
+        }
+    }
+}
+
+pub(super) fn respond(status: u16) -> ActionDraft {
+    ActionDraft::Respond {
+        status,
+        body: String::new(),
+        content_type: String::new(),
+    }
+}

@@ -1,0 +1,97 @@
+//! Whatever an input says, an import ends without a panic, and never with an output that the gateway would refuse.
+
+use std::fs;
+
+use proptest::prelude::*;
+use tollgate::import::render::render_report;
+use tollgate::import::{self, Format, SourceFile};
+
+use crate::cases;
+
+/// What is cut out here is put in there, with a few characters more.
+type Edit = (f64, f64, usize, String);
+
+fn mangle(text: &str, edits: &[Edit]) -> String {
+    let mut chars: Vec<char> = text.chars().collect();
+    let at = |share: f64, len: usize| ((share * len as f64) as usize).min(len);
+    for (from, to, length, more) in edits {
+        let from = at(*from, chars.len());
+        let cut: Vec<char> = chars
+            .drain(from..(from + length).min(chars.len()))
+            .collect();
+        let to = at(*to, chars.len());
+        chars.splice(to..to, cut.into_iter().chain(more.chars()));
+    }
+    chars.into_iter().collect()
+}
+
+/// All cases that are one file, with their formats.
+fn samples() -> Vec<(Format, String)> {
+    let of_format = |format: Format| {
+        let files = cases(format).into_iter().filter(|path| path.is_file());
+        files.map(move |path| (format, fs::read_to_string(path).expect("a text")))
+    };
+    Format::ALL.into_iter().flat_map(of_format).collect()
+}
+
+fn check(format: Format, text: &str) -> Result<(), TestCaseError> {
+    let source = SourceFile {
+        path: "input".into(),
+        text: text.into(),
+    };
+    match import::import(format, &[source]) {
+        Ok(imported) => {
+            let report = render_report(&imported);
+            prop_assert!(
+                !report.chars().any(|c| c.is_control() && c != '\n'),
+                "{}",
+                report
+            );
+        }
+        // A process has room for 48 names of identities, and mangled names use them up.
+        Err(error) if error.to_string().contains("identities of your own") => {}
+        Err(error) => prop_assert!(
+            !error.to_string().contains("fault of the import"),
+            "{}\n{}",
+            error,
+            text
+        ),
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn mangled_cases(
+        choice in 0.0..1.0,
+        edits in prop::collection::vec((0.0..1.0, 0.0..1.0, 0_usize..30, "[ -~\n\té{}$;/*]{0,5}"), 1..6),
+    ) {
+        let samples = samples();
+        let index = ((choice * samples.len() as f64) as usize).min(samples.len() - 1);
+        let (format, text) = &samples[index];
+        check(*format, &mangle(text, &edits))?;
+    }
+
+    /// Values that mean something in YAML or in a policy, in place of words of a case.
+    #[test]
+    fn odd_words(
+        choice in 0.0..1.0,
+        place in 0.0..1.0,
+        word in prop::sample::select(vec![
+            "", "~", "null", "off", "-", "*", "/**", "{a}", "[x]", "a: b", "# x", "${env:HOME}", "$host", "\u{7f}", "é", "0",
+            "99999999999999999999", "1e9", "127.0.0.1", "::1", "0.0.0.0/0", "https://", "unix:/x", "everyone", "user", "/a/../b",
+            "//x", "%2e", "host", "_", "localhost:9900", "127.0.0.1:9900", "a.b.", "all", "upstream", "client", "x-forwarded-for",
+        ]),
+    ) {
+        let samples = samples();
+        let index = ((choice * samples.len() as f64) as usize).min(samples.len() - 1);
+        let (format, text) = &samples[index];
+        let is_word = |c: char| c.is_alphanumeric() || "._/:-$*".contains(c);
+        let words: Vec<&str> = text.split(|c: char| !is_word(c)).filter(|word| !word.is_empty()).collect();
+        if let Some(replaced) = words.get((place * words.len() as f64) as usize) {
+            check(*format, &text.replace(replaced, word))?;
+        }
+    }
+}

@@ -7,6 +7,8 @@
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "import/command.rs"]
+mod command;
 mod common;
 #[path = "import/equality.rs"]
 mod equality;
@@ -19,14 +21,14 @@ use std::path::{Path, PathBuf};
 
 use common::certificate::Certificate;
 use tollgate::import::render::{render_files, render_report};
-use tollgate::import::{self, Format, Imported, NeededKind, SourceFile};
+use tollgate::import::{self, Imported, InputFile, NeededKind, SourceFormat};
 use tollgate::policy;
 use tollgate::policy::source::MemoryFiles;
 
 const CASES: &str = "tests/import/cases";
 
 /// The cases of a format, sorted: files, and folders of files, without the golden files.
-fn cases(format: Format) -> Vec<PathBuf> {
+fn cases(format: SourceFormat) -> Vec<PathBuf> {
     let folder = Path::new(CASES).join(format.as_str());
     let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut cases: Vec<PathBuf> = entries.map(|entry| entry.expect("entry").path()).collect();
@@ -39,7 +41,7 @@ fn cases(format: Format) -> Vec<PathBuf> {
 }
 
 /// The files of a case, with paths as if its folder were the current one.
-fn sources(case: &Path) -> Vec<SourceFile> {
+fn sources(case: &Path) -> Vec<InputFile> {
     let mut paths = vec![case.to_owned()];
     let mut base = case.parent().expect("a folder").to_owned();
     if case.is_dir() {
@@ -50,7 +52,7 @@ fn sources(case: &Path) -> Vec<SourceFile> {
             .collect();
         paths.sort();
     }
-    let source = |path: PathBuf| SourceFile {
+    let source = |path: PathBuf| InputFile {
         path: path
             .strip_prefix(&base)
             .expect("below")
@@ -94,7 +96,7 @@ fn check(imported: &Imported) -> String {
     }
 }
 
-fn result(format: Format, case: &Path) -> String {
+fn result(format: SourceFormat, case: &Path) -> String {
     match import::import(format, &sources(case)) {
         Ok(imported) => format!(
             "{}\n{}\n# --- check\n{}",
@@ -110,7 +112,7 @@ fn result(format: Format, case: &Path) -> String {
 fn cases_are_imported_word_for_word() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     let mut wrong = Vec::new();
-    for format in Format::ALL {
+    for format in SourceFormat::ALL {
         for case in cases(format) {
             let result = result(format, &case);
             let golden = case.with_extension("golden");
@@ -129,7 +131,7 @@ fn cases_are_imported_word_for_word() {
 
 #[test]
 fn every_format_has_cases() {
-    for format in Format::ALL {
+    for format in SourceFormat::ALL {
         assert!(!cases(format).is_empty(), "{}", format.as_str());
     }
 }

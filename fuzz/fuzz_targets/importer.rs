@@ -4,18 +4,18 @@
 
 use libfuzzer_sys::fuzz_target;
 use tollgate::import::render::{render_files, render_report};
-use tollgate::import::{Format, SourceFile, import};
+use tollgate::import::{SourceFormat, InputFile, import};
 
 fuzz_target!(|input: (u8, &str)| {
     let (number, text) = input;
-    let Some(format) = Format::ALL.get(usize::from(number) % Format::ALL.len()) else {
+    let Some(format) = SourceFormat::ALL.get(usize::from(number) % SourceFormat::ALL.len()) else {
         return;
     };
     // A form feed parts two files.
-    let files: Vec<SourceFile> = text
+    let files: Vec<InputFile> = text
         .splitn(2, '\u{c}')
         .zip(["main.conf", "conf.d/more.conf"])
-        .map(|(text, path)| SourceFile {
+        .map(|(text, path)| InputFile {
             path: path.into(),
             text: text.into(),
         })

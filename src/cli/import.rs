@@ -11,14 +11,14 @@ use clap::{Args, ValueEnum};
 
 use super::output::{self, CommandError};
 use crate::import::render::{render_files, render_json, render_report};
-use crate::import::{self, Format, Imported, MAX_SOURCE_BYTES, MAX_SOURCE_FILES, SourceFile};
+use crate::import::{self, Imported, InputFile, MAX_SOURCE_BYTES, MAX_SOURCE_FILES, SourceFormat};
 use crate::policy::source::{DiskFiles, Files};
 
 #[derive(Args)]
 pub struct Arguments {
     /// What the files are.
     #[arg(value_enum)]
-    format: Format,
+    format: SourceFormat,
     /// Files of one configuration, in the order in which it reads them.
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -30,9 +30,9 @@ pub struct Arguments {
     json: bool,
 }
 
-impl ValueEnum for Format {
-    fn value_variants<'a>() -> &'a [Format] {
-        &Format::ALL
+impl ValueEnum for SourceFormat {
+    fn value_variants<'a>() -> &'a [SourceFormat] {
+        &SourceFormat::ALL
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -59,7 +59,7 @@ fn import_files(arguments: &Arguments) -> Result<Imported, CommandError> {
     if let Some(folder) = &arguments.out {
         check_folder(folder)?;
     }
-    let sources: Result<Vec<SourceFile>, CommandError> = arguments
+    let sources: Result<Vec<InputFile>, CommandError> = arguments
         .files
         .iter()
         .map(|path| read_source(path))
@@ -73,7 +73,7 @@ fn import_files(arguments: &Arguments) -> Result<Imported, CommandError> {
     Ok(imported)
 }
 
-fn read_source(path: &Path) -> Result<SourceFile, CommandError> {
+fn read_source(path: &Path) -> Result<InputFile, CommandError> {
     let shown = path.display();
     let bytes = DiskFiles.read(path, MAX_SOURCE_BYTES).map_err(|reason| {
         CommandError::mistake(format!("tollgate: cannot read {shown}: {reason}"))
@@ -83,7 +83,7 @@ fn read_source(path: &Path) -> Result<SourceFile, CommandError> {
             "tollgate: {shown} is not UTF-8; convert it, or remove what is not"
         ))
     })?;
-    Ok(SourceFile {
+    Ok(InputFile {
         path: shown.to_string(),
         text,
     })

@@ -1,7 +1,7 @@
 //! Reads inputs in YAML or JSON: one or several documents, as trees whose values know their lines.
 
 use super::error::ImportError;
-use super::files::{MAX_NESTING, SourceFile};
+use super::files::{InputFile, MAX_NESTING};
 use super::report::Origin;
 use crate::policy::yaml::{Node, YamlValue, parse};
 
@@ -10,7 +10,7 @@ const MAX_DOCUMENTS: usize = 2_000;
 
 /// A value of a document, and the file that it is in.
 #[derive(Clone, Copy, Debug)]
-pub struct Value<'n> {
+pub struct InputValue<'n> {
     node: &'n Node,
     file: usize,
     /// The number of lines before its document.
@@ -19,16 +19,16 @@ pub struct Value<'n> {
 
 /// One document of a file.
 #[derive(Debug)]
-pub struct Document {
+pub struct InputDocument {
     root: Node,
     file: usize,
     lines_before: u32,
 }
 
-impl Document {
+impl InputDocument {
     /// The whole document.
-    pub fn root(&self) -> Value<'_> {
-        Value {
+    pub fn root(&self) -> InputValue<'_> {
+        InputValue {
             node: &self.root,
             file: self.file,
             lines_before: self.lines_before,
@@ -41,7 +41,7 @@ impl Document {
 /// # Errors
 ///
 /// A document that is no YAML, or that has too much in it.
-pub fn read_documents(file: usize, source: &SourceFile) -> Result<Vec<Document>, ImportError> {
+pub fn read_documents(file: usize, source: &InputFile) -> Result<Vec<InputDocument>, ImportError> {
     let mut documents = Vec::new();
     let mut lines_before = 0_u32;
     for text in split_documents(&source.text) {
@@ -65,7 +65,7 @@ pub fn read_documents(file: usize, source: &SourceFile) -> Result<Vec<Document>,
             ImportError::at(&source.path, line.saturating_add(lines_before), 1, message)
         })?;
         if !matches!(root.value, YamlValue::Null) {
-            documents.push(Document {
+            documents.push(InputDocument {
                 root,
                 file,
                 lines_before,
@@ -109,7 +109,7 @@ fn check_nesting(node: &Node, depth: usize) -> Result<(), u32> {
     }
 }
 
-impl<'n> Value<'n> {
+impl<'n> InputValue<'n> {
     /// Where the value stands.
     pub fn origin(self) -> Origin {
         Origin {
@@ -118,13 +118,13 @@ impl<'n> Value<'n> {
         }
     }
 
-    fn with(self, node: &'n Node) -> Value<'n> {
-        Value { node, ..self }
+    fn with(self, node: &'n Node) -> InputValue<'n> {
+        InputValue { node, ..self }
     }
 
     /// The entries of a map with their keys and the lines of these; empty for other values. Of a key that is there twice
     /// the last entry counts in YAML parsers, so callers see both.
-    pub fn entries(self) -> impl Iterator<Item = (&'n str, Origin, Value<'n>)> {
+    pub fn entries(self) -> impl Iterator<Item = (&'n str, Origin, InputValue<'n>)> {
         let entries = match &self.node.value {
             YamlValue::Map(entries) => entries.as_slice(),
             _ => &[],
@@ -139,20 +139,20 @@ impl<'n> Value<'n> {
     }
 
     /// The value of a field of a map; `None` for other values, without the field, and if it has no value.
-    pub fn get(self, field: &str) -> Option<Value<'n>> {
+    pub fn get(self, field: &str) -> Option<InputValue<'n>> {
         let mut entries = self.entries();
         entries
             .find(|(key, _, value)| *key == field && !value.is_null())
             .map(|(_, _, value)| value)
     }
 
-    /// The value at a path of fields, as by [`Value::get`].
-    pub fn at(self, path: &[&str]) -> Option<Value<'n>> {
+    /// The value at a path of fields, as by [`InputValue::get`].
+    pub fn at(self, path: &[&str]) -> Option<InputValue<'n>> {
         path.iter().try_fold(self, |value, field| value.get(field))
     }
 
     /// The items of a list; empty for other values.
-    pub fn items(self) -> impl Iterator<Item = Value<'n>> {
+    pub fn items(self) -> impl Iterator<Item = InputValue<'n>> {
         let items = match &self.node.value {
             YamlValue::List(items) => items.as_slice(),
             _ => &[],
@@ -161,7 +161,7 @@ impl<'n> Value<'n> {
     }
 
     /// The items of a list, or the value itself if it is a scalar or a map.
-    pub fn items_or_self(self) -> Vec<Value<'n>> {
+    pub fn items_or_self(self) -> Vec<InputValue<'n>> {
         match &self.node.value {
             YamlValue::List(_) => self.items().collect(),
             YamlValue::Null => Vec::new(),
@@ -209,8 +209,8 @@ impl<'n> Value<'n> {
 mod tests {
     use super::*;
 
-    fn source(text: &str) -> SourceFile {
-        SourceFile {
+    fn source(text: &str) -> InputFile {
+        InputFile {
             path: "a.yaml".into(),
             text: text.into(),
         }

@@ -11,7 +11,7 @@ pub const MAX_NESTING: usize = 32;
 
 /// A file of the input.
 #[derive(Clone, Debug)]
-pub struct SourceFile {
+pub struct InputFile {
     /// Its path, as the report shows it.
     pub path: String,
     /// Its text.

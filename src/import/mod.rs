@@ -8,6 +8,7 @@
 //! | `report` | what became of each line of the input |
 //! | `names` | names of policies, limits and upstreams that are valid and unique |
 //! | `write`, `yaml_text` | writes a draft as the YAML of the gateway file and of policies |
+//! | `repair` | takes out what the gateway refuses |
 //! | `render` | prints the files and the report |
 //! | `documents` | reads inputs in YAML or JSON, of one or several documents, with the lines of their values |
 //! | `nginx`, `ingress` | one format each |
@@ -17,8 +18,8 @@
 
 use std::path::Path;
 
-use crate::policy;
 use crate::policy::source::MemoryFiles;
+use crate::policy::{self, Diagnostic, Severity};
 
 pub mod documents;
 pub mod error;
@@ -28,36 +29,40 @@ pub mod model;
 pub mod names;
 pub mod nginx;
 pub mod render;
+pub mod repair;
 pub mod report;
 pub mod write;
 mod yaml_text;
 
 pub use error::ImportError;
 pub use files::{
-    MAX_NESTING, MAX_ROUTES, MAX_SOURCE_BYTES, MAX_SOURCE_FILES, NeededFile, NeededKind,
-    OutputFile, SourceFile,
+    InputFile, MAX_NESTING, MAX_ROUTES, MAX_SOURCE_BYTES, MAX_SOURCE_FILES, NeededFile, NeededKind,
+    OutputFile,
 };
 pub use model::ImportDraft;
 pub use report::{Concern, Fate, ImportReport, Origin, ReportLine};
 
+/// How often what is written is checked again without what was refused.
+const MAX_REPAIRS: usize = 4;
+
 /// The products whose configurations can be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum SourceFormat {
     /// `nginx.conf` and the files that it includes.
     Nginx,
     /// Ingress resources of Kubernetes with annotations of ingress-nginx, as YAML or JSON.
     Ingress,
 }
 
-impl Format {
+impl SourceFormat {
     /// Every format.
-    pub const ALL: [Format; 2] = [Format::Nginx, Format::Ingress];
+    pub const ALL: [SourceFormat; 2] = [SourceFormat::Nginx, SourceFormat::Ingress];
 
     /// The word for the format on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
-            Format::Nginx => "nginx",
-            Format::Ingress => "ingress",
+            SourceFormat::Nginx => "nginx",
+            SourceFormat::Ingress => "ingress",
         }
     }
 }
@@ -89,13 +94,13 @@ impl Imported {
 /// # Errors
 ///
 /// A text that is not of the format, a bound that the input exceeds, or an input with no route.
-pub fn import(format: Format, files: &[SourceFile]) -> Result<Imported, ImportError> {
+pub fn import(format: SourceFormat, files: &[InputFile]) -> Result<Imported, ImportError> {
     check_bounds(files)?;
     let mut draft = ImportDraft::default();
     let mut report = ImportReport::new(files);
     match format {
-        Format::Nginx => nginx::read(files, &mut draft, &mut report)?,
-        Format::Ingress => ingress::read(files, &mut draft, &mut report)?,
+        SourceFormat::Nginx => nginx::read(files, &mut draft, &mut report)?,
+        SourceFormat::Ingress => ingress::read(files, &mut draft, &mut report)?,
     }
     let first_path = files.first().map_or("", |file| file.path.as_str());
     if draft.routes.is_empty() {
@@ -113,7 +118,7 @@ pub fn import(format: Format, files: &[SourceFile]) -> Result<Imported, ImportEr
     }
     draft.settle(&mut report);
     let paths = report.paths().to_vec();
-    check_draft(&draft, &paths)?;
+    check_and_repair(&mut draft, &paths, &mut report)?;
     let needed_files = draft.needed_files();
     let (report, notes) = report.finish();
     Ok(Imported {
@@ -124,7 +129,7 @@ pub fn import(format: Format, files: &[SourceFile]) -> Result<Imported, ImportEr
     })
 }
 
-fn check_bounds(files: &[SourceFile]) -> Result<(), ImportError> {
+fn check_bounds(files: &[InputFile]) -> Result<(), ImportError> {
     let first_path = files.first().map_or("", |file| file.path.as_str());
     if files.len() > MAX_SOURCE_FILES {
         let message = format!("{} files are too many", files.len());
@@ -141,26 +146,43 @@ fn check_bounds(files: &[SourceFile]) -> Result<(), ImportError> {
     }
 }
 
-/// Checks that the gateway would load what is written. The files that the output needs are not known here, so that the
-/// check has certificates of a directory in place of files.
-fn check_draft(draft: &ImportDraft, paths: &[String]) -> Result<(), ImportError> {
+/// Checks that the gateway would load what is written, and takes out policies that it refuses.
+///
+/// # Errors
+///
+/// The gateway file has a mistake, or none of the policies is left.
+fn check_and_repair(
+    draft: &mut ImportDraft,
+    paths: &[String],
+    report: &mut ImportReport,
+) -> Result<(), ImportError> {
+    let mut mistakes = check_draft(draft, paths);
+    for _ in 0..MAX_REPAIRS {
+        if mistakes.is_empty() || !repair::drop_refused(draft, &mistakes, report) {
+            break;
+        }
+        mistakes = check_draft(draft, paths);
+    }
+    let Some(first) = mistakes.first() else {
+        return Ok(());
+    };
+    let mistake = format!("{}:{}: {}", first.file, first.line, first.message);
+    let message = format!("what this becomes does not pass `tollgate check`: {mistake}");
     let first_path = paths.first().map_or("", String::as_str);
+    Err(ImportError::at(first_path, 1, 1, message)
+        .with_help("this is a fault of the import; leave out the part that it names"))
+}
+
+/// The mistakes that the gateway would find. The files that the output needs are not known here, so that the check has
+/// certificates of a directory in place of files.
+fn check_draft(draft: &ImportDraft, paths: &[String]) -> Vec<Diagnostic> {
     let written = write::write(draft, paths, write::Certificates::Placeholder);
     let files = written
         .iter()
         .map(|file| (file.path.as_str(), file.text.as_str()));
+    let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
     match policy::load_from(&MemoryFiles::new(files), Path::new(write::GATEWAY_FILE)) {
-        Ok(_) => Ok(()),
-        Err(report) => {
-            let mistake = report
-                .diagnostics
-                .first()
-                .map_or_else(String::new, |first| {
-                    format!("{}:{}: {}", first.file, first.line, first.message)
-                });
-            let message = format!("what this becomes does not pass `tollgate check`: {mistake}");
-            Err(ImportError::at(first_path, 1, 1, message)
-                .with_help("this is a fault of the import; leave out the part that it names"))
-        }
+        Ok(_) => Vec::new(),
+        Err(report) => report.diagnostics.into_iter().filter(is_error).collect(),
     }
 }

@@ -1,23 +1,16 @@
 //! The draft that every format becomes: what a gateway file and its policies will say. Texts in it are the words of
-//! tollgate's files. [`ImportDraft::settle`] makes names unique and drops what two policies cannot both say.
-
-use std::collections::HashMap;
+//! tollgate's files. `settle` makes names unique and drops what two policies cannot both say.
 
 use super::files::{NeededFile, NeededKind, OutputFile};
 use super::names::UniqueNames;
-use super::report::{Concern, ImportReport, Origin};
+use super::report::Origin;
 use crate::base::clock::Nanos;
 use crate::limit::Rate;
-use crate::route::pattern::{HostPattern, Pattern};
 
 mod identities;
+mod settle;
 
 pub use identities::{IdentityDrafts, IdentityPlace, UserDraft};
-
-/// Maximum number of pairs of a match and a host of a policy.
-const MAX_PATTERNS_PER_POLICY: usize = 64;
-/// Maximum number of limits of a route.
-const MAX_LIMITS_PER_ROUTE: usize = 32;
 
 /// A configuration that is being imported.
 #[derive(Clone, Debug, Default)]
@@ -151,6 +144,15 @@ impl Default for ActionDraft {
 }
 
 impl ActionDraft {
+    /// A response of the gateway with this status and no body.
+    pub fn respond(status: u16) -> ActionDraft {
+        ActionDraft::Respond {
+            status,
+            body: String::new(),
+            content_type: String::new(),
+        }
+    }
+
     /// A response of 503 in place of what has no counterpart, so that its requests reach no other route.
     pub fn not_imported(what: &str) -> ActionDraft {
         ActionDraft::Respond {
@@ -341,172 +343,4 @@ impl ImportDraft {
         holds_everywhere
             || uses.any(|used| matches!(used, LimitUseDraft::Shared(used) if *used == index))
     }
-
-    /// Moves limits of the gateway file that one route has alone to its policy.
-    fn move_single_uses(&mut self) {
-        let mut use_counts = vec![0_usize; self.limits.len()];
-        for used in self.routes.iter().flat_map(|route| &route.limits) {
-            if let LimitUseDraft::Shared(index) = used
-                && let Some(count) = use_counts.get_mut(*index)
-            {
-                *count += 1;
-            }
-        }
-        for used in self.routes.iter_mut().flat_map(|route| &mut route.limits) {
-            let LimitUseDraft::Shared(index) = *used else {
-                continue;
-            };
-            let is_single = use_counts.get(index) == Some(&1);
-            let limit = self
-                .limits
-                .get(index)
-                .filter(|limit| limit.scope == ScopeDraft::Listed);
-            if let Some(limit) = limit.filter(|_| is_single) {
-                *used = LimitUseDraft::Own(limit.clone());
-            }
-        }
-    }
-
-    /// Makes all names unique, splits policies with too many hosts, and drops routes whose requests an earlier one takes
-    /// already, and limits beyond what a route may have. What is dropped is reported.
-    pub fn settle(&mut self, report: &mut ImportReport) {
-        self.split_routes();
-        self.drop_conflicts(report);
-        self.move_single_uses();
-        let mut limit_names = UniqueNames::default();
-        let is_written: Vec<bool> = (0..self.limits.len())
-            .map(|index| self.is_written(index))
-            .collect();
-        for (limit, _) in self
-            .limits
-            .iter_mut()
-            .zip(is_written)
-            .filter(|(_, is_written)| *is_written)
-        {
-            limit.name = limit_names.name(&limit.name, "limit");
-        }
-        let mut route_names = UniqueNames::default();
-        for route in &mut self.routes {
-            route.name = route_names.name(&route.name, "route");
-            let mut own_names = limit_names.clone();
-            let extra = route
-                .limits
-                .split_off(route.limits.len().min(MAX_LIMITS_PER_ROUTE));
-            if !extra.is_empty() {
-                let note = format!(
-                    "{} limits are beyond the 32 that a route may have",
-                    extra.len()
-                );
-                report.left(route.origin, Concern::Limits, &route.source, &note);
-            }
-            for used in &mut route.limits {
-                if let LimitUseDraft::Own(limit) = used {
-                    limit.name = own_names.name(&limit.name, "limit");
-                }
-            }
-        }
-    }
-
-    /// Splits routes with more pairs of a match and a host than a policy may have. Their own limits move to the gateway
-    /// file, so that the parts count together.
-    fn split_routes(&mut self) {
-        let mut routes = Vec::with_capacity(self.routes.len());
-        for mut route in std::mem::take(&mut self.routes) {
-            route.paths.truncate(MAX_PATTERNS_PER_POLICY);
-            let hosts_per_policy = MAX_PATTERNS_PER_POLICY / route.paths.len().max(1);
-            if route.hosts.len() <= hosts_per_policy {
-                routes.push(route);
-                continue;
-            }
-            let limits = std::mem::take(&mut route.limits);
-            let share = |used: LimitUseDraft| match used {
-                LimitUseDraft::Own(limit) => {
-                    self.limits.push(LimitDraft {
-                        scope: ScopeDraft::Listed,
-                        ..limit
-                    });
-                    LimitUseDraft::Shared(self.limits.len() - 1)
-                }
-                used => used,
-            };
-            let limits: Vec<LimitUseDraft> = limits.into_iter().map(share).collect();
-            let hosts = std::mem::take(&mut route.hosts);
-            routes.extend(hosts.chunks(hosts_per_policy).map(|hosts| RouteDraft {
-                hosts: hosts.to_vec(),
-                limits: limits.clone(),
-                ..route.clone()
-            }));
-        }
-        self.routes = routes;
-    }
-
-    /// Drops matches that an earlier route has at the same host, method and listener.
-    fn drop_conflicts(&mut self, report: &mut ImportReport) {
-        let listener_names: Vec<String> = self
-            .listeners
-            .iter()
-            .map(|listener| listener.name.clone())
-            .chain([String::new()])
-            .collect();
-        let mut taken: HashMap<String, Origin> = HashMap::new();
-        for route in &mut self.routes {
-            let mut seen = Vec::new();
-            let mut earlier = None;
-            let methods = match route.methods.is_empty() {
-                true => vec![String::new()],
-                false => route.methods.clone(),
-            };
-            let hosts = match route.hosts.is_empty() {
-                true => vec![String::from("*")],
-                false => route.hosts.clone(),
-            };
-            let listeners = match route.listeners.is_empty() {
-                true => &listener_names,
-                false => &route.listeners,
-            };
-            route.paths.retain(|path| {
-                let Some(path_key) = path_key(path) else {
-                    return false;
-                };
-                let mut keys = Vec::new();
-                for host in &hosts {
-                    let host = HostPattern::parse(host)
-                        .map_or_else(|_| host.clone(), |host| host.to_string());
-                    for method in &methods {
-                        let at = |listener| format!("{listener} {host} {method} {path_key}");
-                        keys.extend(listeners.iter().map(at));
-                    }
-                }
-                if let Some(first) = keys.iter().find_map(|key| taken.get(key)) {
-                    earlier = Some(*first);
-                    return false;
-                }
-                taken.extend(keys.into_iter().map(|key| (key, route.origin)));
-                seen.push(path.clone());
-                true
-            });
-            if let Some(first) = earlier {
-                let note = format!(
-                    "{}:{} takes the same requests",
-                    report.path(first),
-                    first.line
-                );
-                report.left(route.origin, Concern::Routing, &route.source, &note);
-            }
-        }
-        self.routes.retain(|route| !route.paths.is_empty());
-    }
-}
-
-/// The path of a match with `*` in place of names; `None` if it is no path of a match.
-fn path_key(path: &str) -> Option<String> {
-    use crate::route::pattern::Segment;
-
-    let pattern = Pattern::parse(path).ok()?;
-    let segments = pattern.segments().iter().map(|segment| match segment {
-        Segment::Literal(text) => format!("/{text}"),
-        Segment::One(_) => String::from("/*"),
-        Segment::Rest => String::from("/**"),
-    });
-    Some(segments.collect())
 }

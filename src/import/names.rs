@@ -21,12 +21,20 @@ impl UniqueNames {
         };
         let mut name = base.clone();
         let mut number = 1_u32;
-        while !self.used.insert(name.clone()) {
+        while is_yaml_word(&name) || !self.used.insert(name.clone()) {
             number = number.saturating_add(1);
             name = format!("{base}-{number}");
         }
         name
     }
+}
+
+/// Whether YAML parsers may read a plain text as something else.
+pub fn is_yaml_word(text: &str) -> bool {
+    let words = [
+        "true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan", "inf",
+    ];
+    words.contains(&text.to_ascii_lowercase().as_str())
 }
 
 /// Small letters, digits and single hyphens, beginning with a letter; empty if `text` has none of them.
@@ -76,6 +84,7 @@ mod tests {
             ]
         );
         assert_eq!(made[9], "a-b-c");
+        assert_eq!(names.name("NULL", "limit"), "null-2");
         for name in &made {
             assert!(LimitName::new(name).is_ok(), "{name}");
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::files::SourceFile;
+use super::files::InputFile;
 
 /// Maximum number of characters of a line of the input that the report shows.
 pub const MAX_TEXT_CHARS: usize = 100;
@@ -96,7 +96,7 @@ pub struct ImportReport {
 
 impl ImportReport {
     /// An empty report about these files.
-    pub fn new(files: &[SourceFile]) -> ImportReport {
+    pub fn new(files: &[InputFile]) -> ImportReport {
         ImportReport {
             paths: files
                 .iter()
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_line_is_listed_once_with_its_worst_fate() {
-        let file = SourceFile {
+        let file = InputFile {
             path: "a\n.conf".into(),
             text: String::new(),
         };

@@ -2,10 +2,7 @@
 
 use std::fmt::Write;
 
-/// Words that YAML parsers or the gateway do not read as plain texts.
-const WORDS: [&str; 10] = [
-    "true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan",
-];
+use super::names::is_yaml_word;
 
 /// A scalar for block and flow context: plain where that is unmistakable, in double quotes elsewhere.
 pub fn scalar(text: &str) -> String {
@@ -27,7 +24,7 @@ fn is_plain(text: &str) -> bool {
     chars.next().is_some_and(is_first)
         && chars.all(is_inner)
         && !text.ends_with(':')
-        && !WORDS.contains(&text.to_ascii_lowercase().as_str())
+        && !is_yaml_word(text)
 }
 
 /// A scalar in double quotes.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use tollgate::base::clock::{Nanos, WallOffset};
-use tollgate::import::{self, Fate, Format, SourceFile};
+use tollgate::import::{self, Fate, InputFile, SourceFormat};
 use tollgate::limit::{Fingerprint, KeyState, RateLimit, RuleLimit, Scale};
 use tollgate::policy;
 use tollgate::policy::source::MemoryFiles;
@@ -45,11 +45,11 @@ fn imported(rate: &str, arguments: &str) -> (RateLimit, Fate) {
         "http {{ limit_req_zone $binary_remote_addr zone=z:1m rate={rate};\n server {{ location / {{\n\
          limit_req zone=z {arguments};\n proxy_pass http://127.0.0.1:3000; }} }} }}"
     );
-    let source = SourceFile {
+    let source = InputFile {
         path: "nginx.conf".into(),
         text,
     };
-    let imported = import::import(Format::Nginx, &[source]).expect("an import");
+    let imported = import::import(SourceFormat::Nginx, &[source]).expect("an import");
     let fate = imported
         .report
         .iter()
@@ -172,14 +172,14 @@ fn rates_by_the_minute_that_nginx_rounds_are_changed() {
         ("1r/m", Fate::Changed),
         ("7r/m", Fate::Changed),
     ] {
-        let source = SourceFile {
+        let source = InputFile {
             path: "nginx.conf".into(),
             text: format!(
                 "limit_req_zone $binary_remote_addr zone=z:1m rate={rate};\n\
                  server {{ location / {{ limit_req zone=z; proxy_pass http://127.0.0.1:1; }} }}"
             ),
         };
-        let imported = import::import(Format::Nginx, &[source]).expect("an import");
+        let imported = import::import(SourceFormat::Nginx, &[source]).expect("an import");
         let zone = imported
             .report
             .iter()

@@ -4,7 +4,8 @@ use std::fs;
 
 use proptest::prelude::*;
 use tollgate::import::render::render_report;
-use tollgate::import::{self, Format, SourceFile};
+use tollgate::import::repair::REFUSED;
+use tollgate::import::{self, InputFile, SourceFormat};
 
 use crate::cases;
 
@@ -26,22 +27,26 @@ fn mangle(text: &str, edits: &[Edit]) -> String {
 }
 
 /// All cases that are one file, with their formats.
-fn samples() -> Vec<(Format, String)> {
-    let of_format = |format: Format| {
+fn samples() -> Vec<(SourceFormat, String)> {
+    let of_format = |format: SourceFormat| {
         let files = cases(format).into_iter().filter(|path| path.is_file());
         files.map(move |path| (format, fs::read_to_string(path).expect("a text")))
     };
-    Format::ALL.into_iter().flat_map(of_format).collect()
+    SourceFormat::ALL.into_iter().flat_map(of_format).collect()
 }
 
-fn check(format: Format, text: &str) -> Result<(), TestCaseError> {
-    let source = SourceFile {
+fn check(format: SourceFormat, text: &str) -> Result<(), TestCaseError> {
+    let source = InputFile {
         path: "input".into(),
         text: text.into(),
     };
     match import::import(format, &[source]) {
         Ok(imported) => {
             let report = render_report(&imported);
+            // Only what depends on other policies may be refused, not what an import writes.
+            let is_loop = |line: &str| line.contains("leads back to itself");
+            let mut refused = report.lines().filter(|line| line.contains(REFUSED));
+            prop_assert!(refused.all(is_loop), "{}\n{}", report, text);
             prop_assert!(
                 !report.chars().any(|c| c.is_control() && c != '\n'),
                 "{}",

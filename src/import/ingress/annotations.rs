@@ -2,7 +2,7 @@
 
 use super::limits::LimitReader;
 use super::settings::{Annotation, Annotations, networks};
-use crate::import::documents::Value;
+use crate::import::documents::InputValue;
 use crate::import::model::ImportDraft;
 use crate::import::report::{Concern, ImportReport};
 use crate::route::RedirectTarget;
@@ -15,13 +15,13 @@ const DEFAULT_MAX_BODY: u64 = 1 << 20;
 
 /// Reads the annotations of the Ingress called `name`. Its limits are added to the draft.
 pub fn read_annotations(
-    annotations: Option<Value<'_>>,
+    annotations: Option<InputValue<'_>>,
     name: &str,
     draft: &mut ImportDraft,
     report: &mut ImportReport,
 ) -> Annotations {
     let mut list = Vec::new();
-    for (key, at, value) in annotations.into_iter().flat_map(Value::entries) {
+    for (key, at, value) in annotations.into_iter().flat_map(InputValue::entries) {
         let value = value.text().unwrap_or("");
         match key.strip_prefix(PREFIX) {
             Some(name) => list.push(Annotation {

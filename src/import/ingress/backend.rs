@@ -1,7 +1,7 @@
 //! The service behind a path.
 
 use super::settings::Annotations;
-use crate::import::documents::Value;
+use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
 
 /// A backend as an upstream.
@@ -23,7 +23,7 @@ pub struct IngressBackend {
 ///
 /// Why it is no upstream.
 pub fn read_backend(
-    backend: Value<'_>,
+    backend: InputValue<'_>,
     namespace: &str,
     settings: &Annotations,
 ) -> Result<IngressBackend, String> {
@@ -47,10 +47,10 @@ pub fn read_backend(
         .and_then(|service| service.at(&["port", "name"]))
         .or(port);
     let mut differences = Vec::new();
-    let port = match port.and_then(Value::number) {
+    let port = match port.and_then(InputValue::number) {
         Some(port) if (1..=65_535).contains(&port) => port,
         _ => {
-            let name = port_name.and_then(Value::text).unwrap_or("");
+            let name = port_name.and_then(InputValue::text).unwrap_or("");
             let number = if name.contains("https") { 443 } else { 80 };
             differences.push(format!("the port `{name}` is taken as {number}; write the number that the service has for it"));
             number

@@ -1,8 +1,8 @@
 //! Imports Ingress resources of Kubernetes, with the annotations of ingress-nginx.
 
-use super::documents::{Value, read_documents};
+use super::documents::{InputValue, read_documents};
 use super::error::ImportError;
-use super::files::SourceFile;
+use super::files::InputFile;
 use super::model::{ActionDraft, ImportDraft, ListenerDraft, RouteDraft};
 use super::report::{Concern, ImportReport};
 use annotations::read_annotations;
@@ -25,7 +25,7 @@ const ADDRESS: &str = "0.0.0.0:8080";
 ///
 /// A file that is no YAML and no JSON.
 pub fn read(
-    files: &[SourceFile],
+    files: &[InputFile],
     draft: &mut ImportDraft,
     report: &mut ImportReport,
 ) -> Result<(), ImportError> {
@@ -45,17 +45,21 @@ pub fn read(
 }
 
 /// Reads a resource, or those of a list.
-fn read_resource(resource: Value<'_>, draft: &mut ImportDraft, report: &mut ImportReport) {
+fn read_resource(resource: InputValue<'_>, draft: &mut ImportDraft, report: &mut ImportReport) {
     let kind = resource.text_of("kind").unwrap_or("");
     let name = resource
         .at(&["metadata", "name"])
-        .and_then(Value::text)
+        .and_then(InputValue::text)
         .unwrap_or("");
     let text = format!("{kind} {name}");
     let at = resource.origin();
     match kind {
         "List" | "IngressList" => {
-            for item in resource.get("items").into_iter().flat_map(Value::items) {
+            for item in resource
+                .get("items")
+                .into_iter()
+                .flat_map(InputValue::items)
+            {
                 read_resource(item, draft, report);
             }
         }
@@ -75,12 +79,12 @@ fn read_resource(resource: Value<'_>, draft: &mut ImportDraft, report: &mut Impo
 }
 
 /// Reads the settings of the controller.
-fn read_config_map(resource: Value<'_>, draft: &mut ImportDraft, report: &mut ImportReport) {
+fn read_config_map(resource: InputValue<'_>, draft: &mut ImportDraft, report: &mut ImportReport) {
     let data = resource.get("data");
     let is_forwarded = data
         .and_then(|data| data.get("use-forwarded-headers"))
-        .is_some_and(Value::is_true);
-    for (key, at, value) in data.into_iter().flat_map(Value::entries) {
+        .is_some_and(InputValue::is_true);
+    for (key, at, value) in data.into_iter().flat_map(InputValue::entries) {
         let text = format!("{key}: {}", value.text().unwrap_or(""));
         match key {
             "use-forwarded-headers" => report.taken(at, Concern::Routing, &text, ""),
@@ -117,7 +121,7 @@ fn read_config_map(resource: Value<'_>, draft: &mut ImportDraft, report: &mut Im
 
 /// One Ingress while it is read.
 struct IngressReader<'r, 'v> {
-    resource: Value<'v>,
+    resource: InputValue<'v>,
     name: &'r str,
     draft: &'r mut ImportDraft,
     report: &'r mut ImportReport,
@@ -125,7 +129,7 @@ struct IngressReader<'r, 'v> {
 
 impl<'r, 'v> IngressReader<'r, 'v> {
     fn new(
-        resource: Value<'v>,
+        resource: InputValue<'v>,
         name: &'r str,
         draft: &'r mut ImportDraft,
         report: &'r mut ImportReport,
@@ -160,7 +164,7 @@ impl<'r, 'v> IngressReader<'r, 'v> {
                     .left(at, Concern::Other, field, "it is not read"),
             }
         }
-        for rule in spec.get("rules").into_iter().flat_map(Value::items) {
+        for rule in spec.get("rules").into_iter().flat_map(InputValue::items) {
             self.read_rule(rule, &settings);
         }
         let default = spec.get("defaultBackend").or_else(|| spec.get("backend"));
@@ -182,7 +186,7 @@ impl<'r, 'v> IngressReader<'r, 'v> {
         }
     }
 
-    fn read_tls(&mut self, tls: Value<'_>) {
+    fn read_tls(&mut self, tls: InputValue<'_>) {
         for entry in tls.items() {
             let secret = entry.text_of("secretName").unwrap_or("SECRET");
             let text = format!("tls {secret}");
@@ -200,7 +204,7 @@ impl<'r, 'v> IngressReader<'r, 'v> {
         }
     }
 
-    fn read_rule(&mut self, rule: Value<'_>, settings: &Annotations) {
+    fn read_rule(&mut self, rule: InputValue<'_>, settings: &Annotations) {
         let host = rule.text_of("host").unwrap_or("");
         let text = format!("host {}", if host.is_empty() { "*" } else { host });
         let mut hosts: Vec<String> = Vec::new();
@@ -232,7 +236,7 @@ impl<'r, 'v> IngressReader<'r, 'v> {
         for path in rule
             .at(&["http", "paths"])
             .into_iter()
-            .flat_map(Value::items)
+            .flat_map(InputValue::items)
         {
             let written = path.text_of("path").unwrap_or("/");
             let text = format!("path {written}");
@@ -263,7 +267,13 @@ impl<'r, 'v> IngressReader<'r, 'v> {
         }
     }
 
-    fn base_route(&self, at: Value<'_>, source: &str, hosts: &[String], path: &str) -> RouteDraft {
+    fn base_route(
+        &self,
+        at: InputValue<'_>,
+        source: &str,
+        hosts: &[String],
+        path: &str,
+    ) -> RouteDraft {
         let host = hosts.first().map_or("", String::as_str);
         let path = if path.trim_matches('/').is_empty() {
             "root"
@@ -281,11 +291,11 @@ impl<'r, 'v> IngressReader<'r, 'v> {
 
     fn add_route(
         &mut self,
-        at: Value<'_>,
+        at: InputValue<'_>,
         source: &str,
         hosts: Vec<String>,
         path: RulePath,
-        backend: Value<'_>,
+        backend: InputValue<'_>,
         settings: &Annotations,
     ) {
         let first = path
@@ -316,7 +326,7 @@ impl<'r, 'v> IngressReader<'r, 'v> {
         let namespace = self
             .resource
             .at(&["metadata", "namespace"])
-            .and_then(Value::text)
+            .and_then(InputValue::text)
             .unwrap_or("default");
         match read_backend(backend, namespace, settings) {
             Ok(read) => {
@@ -369,11 +379,7 @@ fn add_missing_rests(draft: &mut ImportDraft) {
                 source: "all other paths of the host".into(),
                 paths: vec!["/**".into()],
                 hosts,
-                action: ActionDraft::Respond {
-                    status: 404,
-                    body: String::new(),
-                    content_type: String::new(),
-                },
+                action: ActionDraft::respond(404),
                 ..RouteDraft::default()
             });
         }

@@ -1,7 +1,7 @@
 //! The identities that imported limits count by.
 
 use crate::identity::strip::is_unfit_for_identity;
-use crate::import::names::safe_name;
+use crate::import::names::{is_yaml_word, safe_name};
 
 /// Maximum number of identities of a configuration's own.
 const MAX_OWN_IDENTITIES: usize = 40;
@@ -134,7 +134,9 @@ impl IdentityDrafts {
         };
         let base = base.trim_end_matches('-').to_owned();
         let is_free = |word: &str| {
-            !RESERVED_WORDS.contains(&word) && !self.own.iter().any(|(own, _)| own == word)
+            !RESERVED_WORDS.contains(&word)
+                && !is_yaml_word(word)
+                && !self.own.iter().any(|(own, _)| own == word)
         };
         if is_free(&base) {
             return base;

@@ -4,6 +4,7 @@ use ipnet::IpNet;
 
 use super::syntax::Directive;
 use super::variables::{network_text, parse_network};
+use crate::import::model::{ActionDraft, RouteDraft};
 use crate::import::report::{Concern, ImportReport};
 
 /// The clients that a route admits.
@@ -15,6 +16,29 @@ pub struct AccessRules {
     pub allow: Vec<String>,
     /// Whether nobody is served.
     pub denies_all: bool,
+}
+
+impl AccessRules {
+    /// Lets the route admit these clients only.
+    pub fn apply(&self, route: &mut RouteDraft) {
+        if self.denies_all {
+            route.action = ActionDraft::respond(403);
+            route.strip = None;
+            route.prefix = None;
+            route.max_body = None;
+            route.fields.clear();
+            return;
+        }
+        let lists = [
+            (&mut route.deny, &self.deny),
+            (&mut route.allow, &self.allow),
+        ];
+        for (list, networks) in lists {
+            if !networks.is_empty() {
+                list.push(("ip".into(), networks.clone()));
+            }
+        }
+    }
 }
 
 /// Reads the rules of one level, in their order.

@@ -2,7 +2,7 @@
 
 use super::answer::read_return;
 use super::level::Level;
-use super::server::{LocationAction, LocationRoute, NginxServer, RouteBuilder, respond};
+use super::server::{LocationAction, LocationRoute, NginxServer, RouteBuilder};
 use super::syntax::Directive;
 use crate::import::model::ActionDraft;
 use crate::import::report::Concern;
@@ -28,7 +28,7 @@ impl RouteBuilder<'_> {
             self.report
                 .taken(internal.origin, Concern::Routing, &internal.text(), note);
             return LocationAction {
-                action: respond(404),
+                action: ActionDraft::respond(404),
                 is_early: true,
                 ..LocationAction::default()
             };

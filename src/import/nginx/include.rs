@@ -2,7 +2,7 @@
 
 use super::syntax::Directive;
 use crate::import::error::ImportError;
-use crate::import::files::SourceFile;
+use crate::import::files::InputFile;
 use crate::import::report::{Concern, ImportReport};
 
 /// How deep files may include each other.
@@ -16,7 +16,7 @@ const MAX_DIRECTIVES: usize = 100_000;
 ///
 /// The files become too many directives.
 pub fn splice(
-    files: &[SourceFile],
+    files: &[InputFile],
     parsed: Vec<Vec<Directive>>,
     report: &mut ImportReport,
 ) -> Result<Vec<Directive>, ImportError> {
@@ -40,7 +40,7 @@ pub fn splice(
 }
 
 struct Splicer<'s> {
-    files: &'s [SourceFile],
+    files: &'s [InputFile],
     parsed: &'s [Vec<Directive>],
     is_included: Vec<bool>,
     count: usize,

@@ -7,12 +7,12 @@
 use std::collections::HashMap;
 
 use super::key::read_key;
-use super::key_parts::{KeyCase, MethodChoice, ZoneKey};
+use super::key_parts::{KeyCase, ZoneKey};
+use super::methods::RouteLimit;
 use super::syntax::Directive;
 use super::variables::VariableTable;
 use crate::import::model::{
-    AlgorithmDraft, AmountDraft, ImportDraft, LimitDraft, LimitUseDraft, RateDraft, RouteDraft,
-    ScopeDraft,
+    AlgorithmDraft, AmountDraft, ImportDraft, LimitDraft, LimitUseDraft, RateDraft, ScopeDraft,
 };
 use crate::import::report::{Concern, ImportReport, Origin};
 use crate::import::write::rate_text;
@@ -22,7 +22,7 @@ const MAX_DELAY_MILLIS: u64 = 60_000;
 
 /// A zone: what its limits count by, and how much they admit.
 #[derive(Clone, Debug)]
-struct Zone {
+struct LimitZone {
     key: ZoneKey,
     /// The rate of `limit_req_zone`; `None` for `limit_conn_zone`.
     rate: Option<RateDraft>,
@@ -56,13 +56,10 @@ struct ZoneUse {
     lines: Vec<(Origin, String)>,
 }
 
-/// A limit that a route has, for some methods.
-pub type RouteLimit = (usize, MethodChoice);
-
 /// All zones and their uses.
 #[derive(Debug, Default)]
 pub struct ZoneTable {
-    zones: HashMap<String, Zone>,
+    zones: HashMap<String, LimitZone>,
     uses: Vec<ZoneUse>,
 }
 
@@ -144,7 +141,7 @@ impl ZoneTable {
                  around it. For the count of nginx write `group: { ipv6: 128 }, parents: false` under `identity: ip`.",
             );
         }
-        let zone = Zone {
+        let zone = LimitZone {
             key,
             rate,
             origin: at,
@@ -219,7 +216,7 @@ impl ZoneTable {
     fn find_or_add(
         &mut self,
         wanted: ZoneUse,
-        zone: &Zone,
+        zone: &LimitZone,
         case: &KeyCase,
         draft: &mut ImportDraft,
     ) -> usize {
@@ -410,7 +407,7 @@ fn delayed_units(millis: u64, rate: RateDraft) -> u64 {
     millis * 1_000_000 / interval.max(1)
 }
 
-fn limit_draft(name: &str, zone: &Zone, case: &KeyCase, shape: &Shape) -> LimitDraft {
+fn limit_draft(name: &str, zone: &LimitZone, case: &KeyCase, shape: &Shape) -> LimitDraft {
     let (amount, algorithm) = match *shape {
         Shape::Open(most) => (AmountDraft::Concurrent(most), AlgorithmDraft::Sliding),
         Shape::Burst(burst) => (
@@ -433,69 +430,4 @@ fn limit_draft(name: &str, zone: &Zone, case: &KeyCase, shape: &Shape) -> LimitD
         scope: ScopeDraft::Listed,
         ..LimitDraft::default()
     }
-}
-
-/// Splits a route by the methods that its limits count.
-pub fn split_by_method(route: RouteDraft, limits: Vec<RouteLimit>) -> Vec<RouteDraft> {
-    let limits_of = |method: Option<&str>| -> Vec<usize> {
-        let mut indexes: Vec<usize> = limits
-            .iter()
-            .filter(|(_, methods)| methods.includes(method))
-            .map(|(index, _)| *index)
-            .collect();
-        indexes.dedup();
-        indexes
-    };
-    let with_limits = |route: &RouteDraft, methods: Vec<String>, indexes: Vec<usize>| RouteDraft {
-        methods,
-        limits: indexes.into_iter().map(LimitUseDraft::Shared).collect(),
-        ..route.clone()
-    };
-    let mut named: Vec<String> = limits
-        .iter()
-        .flat_map(|(_, methods)| methods.named().to_vec())
-        .collect();
-    // A match of GET takes HEAD too, so that HEAD must be named where nginx treats both differently.
-    if named.iter().any(|method| method == "GET") {
-        named.push("HEAD".into());
-    }
-    named.sort_unstable();
-    named.dedup();
-    named.retain(|method| route.methods.is_empty() || route.methods.contains(method));
-    let rest = limits_of(None);
-    let mut groups: Vec<(Vec<String>, Vec<usize>)> = Vec::new();
-    for method in named {
-        let indexes = limits_of(Some(&method));
-        match groups.iter_mut().find(|(_, other)| *other == indexes) {
-            Some((methods, _)) => methods.push(method),
-            None => groups.push((vec![method], indexes)),
-        }
-    }
-    let is_get_apart = groups
-        .iter()
-        .any(|(methods, indexes)| *indexes != rest && methods.iter().any(|method| method == "GET"));
-    groups.retain(|(methods, indexes)| {
-        *indexes != rest || is_get_apart && methods.iter().any(|method| method == "HEAD")
-    });
-    let mut routes: Vec<RouteDraft> = groups
-        .into_iter()
-        .map(|(methods, indexes)| {
-            let name = format!("{} {}", route.name, methods.join(" "));
-            RouteDraft {
-                name,
-                ..with_limits(&route, methods, indexes)
-            }
-        })
-        .collect();
-    let named: Vec<&String> = routes.iter().flat_map(|route| &route.methods).collect();
-    let rest_methods: Vec<String> = route
-        .methods
-        .iter()
-        .filter(|method| !named.contains(method))
-        .cloned()
-        .collect();
-    if route.methods.is_empty() || !rest_methods.is_empty() {
-        routes.push(with_limits(&route, rest_methods, rest));
-    }
-    routes
 }

@@ -5,7 +5,7 @@
 //! | `syntax`, `include` | words, directives and blocks; files that other files include |
 //! | `level` | what inner blocks inherit |
 //! | `variables`, `key`, `key_parts` | `map` and `geo`; what zones count by |
-//! | `limits` | zones, `limit_req`, `limit_conn` |
+//! | `limits`, `methods` | zones, `limit_req`, `limit_conn`; limits of some methods only |
 //! | `listen`, `server`, `location`, `action`, `answer`, `access` | servers and their locations as routes |
 //! | `upstream` | the servers behind |
 //! | `notes` | what the report says of all other directives |
@@ -20,7 +20,7 @@ use upstream::UpstreamTable;
 use variables::{VariableTable, network_text, parse_network};
 
 use super::error::ImportError;
-use super::files::SourceFile;
+use super::files::InputFile;
 use super::model::{ImportDraft, UserDraft};
 use super::report::{Concern, ImportReport};
 
@@ -34,6 +34,7 @@ mod level;
 mod limits;
 mod listen;
 pub(super) mod location;
+mod methods;
 mod notes;
 mod server;
 mod syntax;
@@ -46,7 +47,7 @@ pub(super) mod variables;
 ///
 /// A file that is not the syntax of nginx, or too many directives.
 pub fn read(
-    files: &[SourceFile],
+    files: &[InputFile],
     draft: &mut ImportDraft,
     report: &mut ImportReport,
 ) -> Result<(), ImportError> {

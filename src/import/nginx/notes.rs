@@ -6,11 +6,21 @@ use crate::import::report::{Concern, ImportReport};
 /// Reports a directive, and by the same line what is in its block.
 pub fn report_other(directive: &Directive, report: &mut ImportReport) {
     let (concern, note) = note_of(directive);
+    let concern = match has_limits(directive) {
+        true => Concern::Limits,
+        false => concern,
+    };
     let note = match directive.children().is_empty() {
         true => note.to_owned(),
         false => format!("{note}. The same holds for what is in its block"),
     };
     report.left(directive.origin, concern, &directive.text(), &note);
+}
+
+/// Whether a block has limits in it, at any depth.
+pub fn has_limits(directive: &Directive) -> bool {
+    let mut children = directive.children().iter();
+    children.any(|child| matches!(&*child.name, "limit_req" | "limit_conn") || has_limits(child))
 }
 
 fn note_of(directive: &Directive) -> (Concern, &'static str) {

@@ -1,14 +1,16 @@
 //! `server` and `location`: each location becomes a policy, with the limits that it has or inherits.
 
-use super::access::{AccessRules, read_access};
+use super::access::read_access;
 use super::answer::{ServerFacts, read_return};
 use super::level::Level;
-use super::limits::{RouteLimit, ZoneTable, split_by_method};
+use super::limits::ZoneTable;
 use super::listen::{ListenerTable, ServerNames};
 use super::location::{LocationPaths, read_location};
-use super::notes::report_other;
+use super::methods::{RouteLimit, split_by_method};
+use super::notes::{has_limits, report_other};
 use super::syntax::Directive;
 use super::upstream::UpstreamTable;
+use crate::import::files::MAX_ROUTES;
 use crate::import::model::{ActionDraft, ImportDraft, RouteDraft};
 use crate::import::report::{Concern, ImportReport};
 use crate::route::pattern::Pattern;
@@ -83,7 +85,11 @@ impl<'b> RouteBuilder<'b> {
                 true => "none of its names has a counterpart",
                 false => "another server takes all requests without a host of their own",
             };
-            return self.report.left(at, Concern::Routing, text, note);
+            let concern = match has_limits(server.directive) {
+                true => Concern::Limits,
+                false => Concern::Routing,
+            };
+            return self.report.left(at, concern, text, note);
         } else if self.listeners.is_partly_default(server.index) {
             let note =
                 "it is the default server at some of its addresses only: other hosts get 404 there";
@@ -104,8 +110,10 @@ impl<'b> RouteBuilder<'b> {
         let has_rest = routes
             .iter()
             .any(|route| route.methods.is_empty() && route.paths.iter().any(|path| path == "/**"));
-        if !has_rest && !hosts.is_empty() {
-            // Without it the paths that the server does not name would be those of the default server.
+        let level = &server.level;
+        let has_limits = !level.limit_req.is_empty() || !level.limit_conn.is_empty();
+        if !has_rest && (has_limits || !hosts.is_empty()) {
+            // Without it the paths that the server does not name would be those of the default server, and not counted.
             let route = self.base_route(
                 server,
                 &hosts,
@@ -113,11 +121,13 @@ impl<'b> RouteBuilder<'b> {
                 "server, all other paths",
                 "/",
             );
-            self.draft.routes.push(RouteDraft {
+            let route = RouteDraft {
                 paths: vec!["/**".into()],
-                action: respond(404),
+                action: ActionDraft::respond(404),
                 ..route
-            });
+            };
+            let limits = self.location_limits(server.index, level);
+            self.draft.routes.extend(split_by_method(route, limits));
         }
     }
 
@@ -211,8 +221,15 @@ impl<'b> RouteBuilder<'b> {
         let mut locations = Vec::new();
         let mut named = Vec::new();
         self.collect(&server.level, &server.others, &mut locations, &mut named);
-        self.note_order(&locations);
+        // With more the import fails, and comparing all of them would take long.
+        let is_bounded = locations.len() <= MAX_ROUTES;
+        if is_bounded {
+            self.note_order(&locations);
+        }
         for location in &locations {
+            if self.draft.routes.len() > MAX_ROUTES {
+                return;
+            }
             self.add_location(server, hosts, location, &named);
         }
         for (directive, _) in &named {
@@ -283,8 +300,9 @@ impl<'b> RouteBuilder<'b> {
                     });
                 }
                 Err(reason) => {
-                    let has_limits =
-                        !own_level.limit_req.is_empty() || !own_level.limit_conn.is_empty();
+                    let has_limits = !own_level.limit_req.is_empty()
+                        || !own_level.limit_conn.is_empty()
+                        || has_limits(directive);
                     let concern = if has_limits {
                         Concern::Limits
                     } else {
@@ -385,7 +403,7 @@ impl<'b> RouteBuilder<'b> {
         if level.needs_token && self.draft.identities.user.is_some() {
             route.require.push("user".into());
         }
-        set_access(&mut route, &read_access(&level.access, self.report));
+        read_access(&level.access, self.report).apply(&mut route);
         let limits = self.location_limits(server.index, level);
         let exceptions = location
             .others
@@ -423,7 +441,7 @@ impl<'b> RouteBuilder<'b> {
         };
         rest.deny.clear();
         rest.allow.clear();
-        set_access(&mut rest, &access);
+        access.apply(&mut rest);
         let methods = exception
             .arguments
             .iter()
@@ -465,32 +483,5 @@ impl<'b> RouteBuilder<'b> {
             ));
         }
         limits
-    }
-}
-
-fn set_access(route: &mut RouteDraft, access: &AccessRules) {
-    if access.denies_all {
-        route.action = respond(403);
-        route.strip = None;
-        route.prefix = None;
-        route.max_body = None;
-        route.fields.clear();
-        return;
-    }
-    for (list, networks) in [
-        (&mut route.deny, &access.deny),
-        (&mut route.allow, &access.allow),
-    ] {
-        if !networks.is_empty() {
-            list.push(("ip".into(), networks.clone()));
-        }
-    }
-}
-
-pub(super) fn respond(status: u16) -> ActionDraft {
-    ActionDraft::Respond {
-        status,
-        body: String::new(),
-        content_type: String::new(),
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the syntax of nginx: words, directives and blocks, with the line of each directive.
 
 use crate::import::error::ImportError;
-use crate::import::files::{MAX_NESTING, SourceFile};
+use crate::import::files::{InputFile, MAX_NESTING};
 use crate::import::report::Origin;
 
 /// Maximum number of directives of a file.
@@ -81,8 +81,8 @@ impl Directive {
 /// # Errors
 ///
 /// The first place that is not the syntax of nginx, or where the file exceeds a bound.
-pub fn parse(file: usize, source: &SourceFile) -> Result<Vec<Directive>, ImportError> {
-    let mut parser = Parser {
+pub fn parse(file: usize, source: &InputFile) -> Result<Vec<Directive>, ImportError> {
+    let mut parser = SyntaxReader {
         source,
         file,
         rest: source.text.trim_start_matches('\u{feff}'),
@@ -93,8 +93,8 @@ pub fn parse(file: usize, source: &SourceFile) -> Result<Vec<Directive>, ImportE
     parser.block(0)
 }
 
-struct Parser<'t> {
-    source: &'t SourceFile,
+struct SyntaxReader<'t> {
+    source: &'t InputFile,
     file: usize,
     rest: &'t str,
     line: u32,
@@ -111,7 +111,7 @@ enum Token {
     End,
 }
 
-impl Parser<'_> {
+impl SyntaxReader<'_> {
     fn fail<T>(&self, message: impl Into<String>, help: &str) -> Result<T, ImportError> {
         self.fail_at(self.line, self.column, message, help)
     }
@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Directive>, ImportError> {
-        let source = SourceFile {
+        let source = InputFile {
             path: "n.conf".into(),
             text: text.into(),
         };

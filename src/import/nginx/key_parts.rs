@@ -135,7 +135,7 @@ pub fn read_variable(
     let has_user = identities.user.is_some();
     let mut word = |place: IdentityPlace| {
         let word = identities.word(&place);
-        let word = word.ok_or_else(|| format!("`${name}` cannot become an identity"))?;
+        let word = word.ok_or_else(|| format!("`${name}` cannot become an identity: no request has it, there are too many, or `token` counts another credential already"))?;
         Ok(VariableMeaning::Part(word))
     };
     match name {

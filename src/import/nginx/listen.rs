@@ -263,6 +263,51 @@ impl ListenerTable {
             .any(|listener| !listener.certificates.is_empty())
     }
 
+    /// Joins `0.0.0.0:80` and `[::]:80`: a socket for all IPv6 addresses takes IPv4 too. Returns whether there were such.
+    pub fn join_families(&mut self) -> bool {
+        let ipv6_addresses: Vec<String> = self
+            .listeners
+            .iter()
+            .filter(|listener| listener.address.starts_with("[::]:"))
+            .map(|listener| listener.address.clone())
+            .collect();
+        let mut has_joined = false;
+        for ipv6 in ipv6_addresses {
+            let ipv4 = ipv6.replace("[::]:", "0.0.0.0:");
+            let is_ipv4 = |listener: &ListenerDraft| listener.address == ipv4;
+            let Some(index) = self.listeners.iter().position(is_ipv4) else {
+                continue;
+            };
+            has_joined = true;
+            let other = self.listeners.remove(index);
+            for listener in self
+                .listeners
+                .iter_mut()
+                .filter(|listener| listener.address == ipv6)
+            {
+                let own = std::mem::take(&mut listener.certificates);
+                listener.certificates = other.certificates.clone();
+                let is_new = |pair: &(String, String)| !other.certificates.contains(pair);
+                listener.certificates.extend(own.into_iter().filter(is_new));
+                listener.origin = other.origin.min(listener.origin);
+                if listener.proxy_protocol.is_empty() {
+                    listener.proxy_protocol.clone_from(&other.proxy_protocol);
+                }
+            }
+            if let Some(default) = self.defaults.remove(&ipv4) {
+                self.defaults.insert(ipv6.clone(), default);
+            }
+            for set in &mut self.sets {
+                for address in set.iter_mut().filter(|address| **address == ipv4) {
+                    address.clone_from(&ipv6);
+                }
+                set.sort_unstable();
+                set.dedup();
+            }
+        }
+        has_joined
+    }
+
     /// Names the listeners where servers have different ones.
     pub fn name_listeners(&mut self) {
         if self.sets.windows(2).all(|pair| pair.first() == pair.last()) {
@@ -271,11 +316,9 @@ impl ListenerTable {
         let mut names = UniqueNames::default();
         for listener in &mut self.listeners {
             let address = listener.address.trim_start_matches("0.0.0.0:");
+            let address = address.trim_start_matches("[::]:");
             let hint = match address.parse::<u16>() {
                 Ok(port) => format!("port-{port}"),
-                Err(_) if listener.address.starts_with("[::]:") => {
-                    listener.address.replace("[::]:", "ipv6-port-")
-                }
                 Err(_) => format!("at-{address}"),
             };
             listener.name = names.name(&hint, "listener");

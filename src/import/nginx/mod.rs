@@ -187,6 +187,9 @@ fn read_http(directives: &[Directive], draft: &mut ImportDraft, report: &mut Imp
         );
         servers.push(server);
     }
+    if listeners.join_families() {
+        report.note("`listen 80` and `listen [::]:80` are one listener, because a socket at [::] takes IPv4 too.");
+    }
     listeners.name_listeners();
     let mut builder = RouteBuilder {
         draft,

@@ -172,6 +172,10 @@ impl<'d> Level<'d> {
             }
             "auth_jwt" => {
                 self.needs_token = directive.argument(0) != "off";
+                if directive.parameter("token").is_some() {
+                    let note = "the token is read from `Authorization: Bearer` only";
+                    report.changed(at, Concern::Routing, &text, note);
+                }
                 let note = "a token needs `exp` and `sub` here; a request without one gets 401, and counts";
                 match self.needs_token {
                     true => report.changed(at, Concern::Routing, &text, note),

@@ -82,7 +82,9 @@ pub fn read(
         report_other(directive, report);
     }
     find_key_set(&in_http, draft, report);
+    check_whole(&in_http, draft, report);
     read_http(&in_http, draft, report);
+    report.note("Timeouts that are not written are those of tollgate: 2 s to connect, 60 s for the first byte.");
     report.note(
         "A path with and without a slash at its end is one: `/api/**` takes /api, and `/login` takes /login/.",
     );
@@ -125,6 +127,35 @@ fn find_key_set(directives: &[Directive], draft: &mut ImportDraft, report: &mut 
         }
         find_key_set(directive.children(), draft, report);
     }
+}
+
+/// Reports what depends on directives anywhere in the configuration: tokens without keys, and trusted proxies that name
+/// clients by another header than tollgate reads.
+fn check_whole(directives: &[Directive], draft: &ImportDraft, report: &mut ImportReport) {
+    let has_header = has_directive(directives, "real_ip_header");
+    let mut open: Vec<&Directive> = directives.iter().collect();
+    while let Some(directive) = open.pop() {
+        open.extend(directive.children());
+        let (at, text) = (directive.origin, directive.text());
+        match directive.name.as_str() {
+            "auth_jwt" if directive.argument(0) != "off" && draft.identities.user.is_none() => {
+                let note = "no `auth_jwt_key_file` says which keys verify it, so that no token is required";
+                report.left(at, Concern::Routing, &text, note);
+            }
+            "set_real_ip_from" if !has_header => {
+                let note = "without `real_ip_header` nginx reads X-Real-IP; trusted proxies must name the client by \
+                            X-Forwarded-For or Forwarded here, or all their clients count as one";
+                report.changed(at, Concern::Limits, &text, note);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether there is a directive of this name, at any depth.
+fn has_directive(directives: &[Directive], name: &str) -> bool {
+    let mut directives = directives.iter();
+    directives.any(|directive| directive.name == name || has_directive(directive.children(), name))
 }
 
 fn read_http(directives: &[Directive], draft: &mut ImportDraft, report: &mut ImportReport) {

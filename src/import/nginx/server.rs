@@ -329,36 +329,45 @@ impl<'b> RouteBuilder<'b> {
         }
     }
 
-    /// Notes regular expressions that nginx tries before longer prefixes.
+    /// Notes regular expressions that nginx takes before or after others, where the longer path wins here.
     fn note_order(&mut self, locations: &[LocationRoute<'_>]) {
-        let patterns = |paths: &LocationPaths| -> Vec<Pattern> {
-            paths
-                .paths
-                .iter()
-                .filter_map(|path| Pattern::parse(path).ok())
-                .collect()
+        let patterns = |location: &LocationRoute<'_>| -> Vec<Pattern> {
+            let paths = location.paths.paths.iter();
+            paths.filter_map(|path| Pattern::parse(path).ok()).collect()
         };
-        for regex in locations.iter().filter(|location| location.paths.is_regex) {
-            let own = patterns(&regex.paths);
-            let is_narrower = |other: &&LocationRoute<'_>| {
-                let modifier = other.directive.argument(0);
-                let is_plain = !other.paths.is_regex && !modifier.starts_with(['=', '^']);
-                is_plain
-                    && patterns(&other.paths)
-                        .iter()
-                        .any(|other| own.iter().any(|own| own.is_broader_than(other)))
-            };
-            if let Some(other) = locations.iter().find(is_narrower) {
-                let note = format!(
-                    "nginx takes it before the longer `{}`; here the longer path wins",
-                    other.literal
-                );
-                self.report.changed(
-                    regex.directive.origin,
-                    Concern::Routing,
-                    &regex.directive.text(),
-                    &note,
-                );
+        let all: Vec<Vec<Pattern>> = locations.iter().map(patterns).collect();
+        let is_broader = |broad: &[Pattern], narrow: &[Pattern]| {
+            broad
+                .iter()
+                .any(|broad| narrow.iter().any(|narrow| broad.is_broader_than(narrow)))
+        };
+        for (index, (regex, own)) in locations.iter().zip(&all).enumerate() {
+            if !regex.paths.is_regex {
+                continue;
+            }
+            for (other_index, (other, paths)) in locations.iter().zip(&all).enumerate() {
+                let text = other.directive.text();
+                let is_first = text.starts_with("location ^~");
+                let is_exact = text.starts_with("location =");
+                let note = if other.paths.is_regex {
+                    let is_before = other_index < index && is_broader(paths, own);
+                    is_before.then(|| format!("nginx takes the earlier `{text}` before it"))
+                } else if is_first {
+                    is_broader(paths, own).then(|| format!("nginx takes `{text}` before it"))
+                } else {
+                    let is_after = !is_exact && is_broader(own, paths);
+                    is_after.then(|| format!("nginx takes it before the longer `{text}`"))
+                };
+                if let Some(note) = note {
+                    let note = format!("{note}; here the longer path wins");
+                    let directive = regex.directive;
+                    self.report.changed(
+                        directive.origin,
+                        Concern::Routing,
+                        &directive.text(),
+                        &note,
+                    );
+                }
             }
         }
     }

@@ -40,7 +40,7 @@ impl ValueEnum for SourceFormat {
     }
 }
 
-/// Runs the command. Exit code 0: every line about limits is taken, perhaps with another meaning. 1: a line about limits
+/// Runs the command. Exit code 0: every line about limits, routes and access is taken, perhaps with another meaning. 1: one
 /// is left, or the output cannot be written. 2: the input cannot be imported.
 pub fn run(arguments: &Arguments) -> ExitCode {
     match import_files(arguments) {
@@ -127,7 +127,7 @@ fn write_files(folder: &Path, imported: &Imported) -> Result<(), String> {
 }
 
 fn print_result(arguments: &Arguments, imported: &Imported) -> ExitCode {
-    let code = ExitCode::from(u8::from(imported.limits_left() > 0));
+    let code = ExitCode::from(u8::from(imported.rules_left() > 0));
     if arguments.json {
         let json = render_json(imported, arguments.out.is_none());
         return output::exit_code(output::print_line(format_args!("{json:#}")), code);

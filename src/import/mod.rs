@@ -81,10 +81,9 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// The number of lines about limits that are left.
-    pub fn limits_left(&self) -> usize {
-        let is_left =
-            |line: &&ReportLine| line.fate == Fate::Left && line.concern == Concern::Limits;
+    /// The number of lines about limits, routes or who is denied that are left.
+    pub fn rules_left(&self) -> usize {
+        let is_left = |line: &&ReportLine| line.fate == Fate::Left && line.concern > Concern::Other;
         self.report.iter().filter(is_left).count()
     }
 }

@@ -49,10 +49,10 @@ pub fn render_report(imported: &Imported) -> String {
             .filter(|line| line.fate == fate)
             .count()
     };
-    let limits_left = imported.limits_left();
+    let rules_left = imported.rules_left();
     let _ = writeln!(
         text,
-        "{} taken, {} changed, {} left, {limits_left} of those about limits",
+        "{} taken, {} changed, {} left, {rules_left} of those about limits, routes or access",
         count(Fate::Taken),
         count(Fate::Changed),
         count(Fate::Left),

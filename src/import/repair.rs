@@ -1,15 +1,23 @@
 //! Takes out of a draft what the gateway refuses, such as a redirect that leads back to itself. Each part that goes is
 //! reported with the message of the check.
 
-use super::model::{ActionDraft, ImportDraft};
+use super::model::{ActionDraft, ImportDraft, RouteDraft};
 use super::report::{Concern, ImportReport};
 use crate::policy::Diagnostic;
 
 /// What the notes about refused parts begin with.
 pub const REFUSED: &str = "the gateway refuses it: ";
 
-/// Takes out the policies that the mistakes are in: first what they do, then their limits, and then the whole policy.
-/// False if no mistake is in a policy.
+/// Whether a policy limits or denies anybody.
+fn has_rules(route: &RouteDraft) -> bool {
+    !route.limits.is_empty()
+        || !route.deny.is_empty()
+        || !route.allow.is_empty()
+        || !route.require.is_empty()
+}
+
+/// Takes out what the mistakes are in: first what the policies do, so that clients get 503, then whom they limit and deny.
+/// Only a policy whose requests cannot be told goes as a whole. False if no mistake is in a policy.
 pub fn drop_refused(
     draft: &mut ImportDraft,
     mistakes: &[Diagnostic],
@@ -45,8 +53,11 @@ pub fn drop_refused(
                 &source,
                 &format!("{note}. Clients get 503"),
             );
-        } else if !route.limits.is_empty() {
+        } else if has_rules(route) {
             route.limits.clear();
+            route.deny.clear();
+            route.allow.clear();
+            route.require.clear();
             report.left(at, Concern::Limits, &source, &note);
         } else {
             draft.routes.remove(index);

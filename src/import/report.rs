@@ -8,6 +8,8 @@ use super::files::InputFile;
 pub const MAX_TEXT_CHARS: usize = 100;
 /// Maximum number of characters of a path that the report shows.
 pub const MAX_PATH_CHARS: usize = 200;
+/// Maximum number of characters of a note.
+const MAX_NOTE_CHARS: usize = 1_000;
 /// Maximum number of notes about a line.
 const MAX_NOTES_OF_LINE: usize = 12;
 /// Maximum number of notes about the whole input.
@@ -126,6 +128,7 @@ impl ImportReport {
     /// Reports a line. A second report of the same text at the same place joins the first.
     pub fn add(&mut self, at: Origin, fate: Fate, concern: Concern, text: &str, note: &str) {
         let text = printable(text, MAX_TEXT_CHARS);
+        let note = &*printable(note, MAX_NOTE_CHARS);
         let index = self.index.get(&(at, text.clone()));
         if let Some((_, line, notes)) = index.and_then(|index| self.entries.get_mut(*index)) {
             line.fate = line.fate.max(fate);
@@ -151,7 +154,7 @@ impl ImportReport {
 
     /// Adds a difference that holds for the whole input; it is listed once.
     pub fn note(&mut self, note: impl Into<String>) {
-        let note = note.into();
+        let note = printable(&note.into(), MAX_NOTE_CHARS);
         if !self.notes.contains(&note) && self.notes.len() < MAX_NOTES {
             self.notes.push(note);
         }

@@ -366,3 +366,10 @@ fn never_more_than_the_limit_whatever_happens() {
         check(seed.wrapping_add(offset as u64), ceiling, is_leased);
     }
 }
+
+/// Requests of a lease that has ended were counted under the next one, and ended then. So the gateway held their permits
+/// beside those that others had taken meanwhile.
+#[test]
+fn permits_of_an_ended_lease_are_not_used_again() {
+    check(18_369_742_864_998_532_024, 60, true);
+}

@@ -130,10 +130,7 @@ impl SharedKey {
         use PermitDecider::{Both, Part, Store};
         let is_fresh = view.phase == LeasePhase::Fresh;
         if is_fresh && view.decider == Store {
-            // After a reload with a lower number gateways may hold more than all have.
-            let has_room =
-                self.held > open_count && open_count.saturating_add(self.others) < self.ceiling;
-            return match has_room && self.waiters.is_empty() {
+            return match self.has_room(open_count) && self.waiters.is_empty() {
                 true => KeyStep::Taken,
                 false => KeyStep::AskStore,
             };
@@ -147,6 +144,12 @@ impl SharedKey {
         }
     }
 
+    /// Whether one of the permits that this gateway holds is free. All gateways together may hold more than there are: after
+    /// a reload with a lower number, and where requests of an ended lease were counted anew before they had ended.
+    fn has_room(&self, open_count: u32) -> bool {
+        self.held > open_count && open_count.saturating_add(self.others) < self.ceiling
+    }
+
     /// Whether the request passes without a reply of the store.
     pub(super) fn admits_alone(&self, open_count: u32, view: &StoreView) -> bool {
         match self.terms.on_store_error {
@@ -154,7 +157,7 @@ impl SharedKey {
             OnStoreError::Closed => {
                 view.phase == LeasePhase::Fresh
                     && view.decider != PermitDecider::Both
-                    && open_count < self.held
+                    && self.has_room(open_count)
             }
             OnStoreError::Local => open_count < self.own_part(view),
         }

@@ -48,6 +48,9 @@ impl Schedule {
     /// The window that contains a second of wall time. It begins with 0 if it would begin earlier, and ends with `u32::MAX`
     /// if it would end later.
     pub fn window_at(&self, second: u32) -> CalendarWindow {
+        if self.period == Period::Ever {
+            return CalendarWindow::EVER;
+        }
         let instant = i64::from(second);
         let start_of = |number| self.zone.start_of_day(self.period.first_day(number));
         let mut number = self.period.number_of(self.zone.day_at(instant));

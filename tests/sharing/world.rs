@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tollgate::store::Taking;
 use tollgate::store::shared::call::{Call, HeartbeatSender, LiveGateways, StoreError, StoreReply};
 use tollgate::store::shared::decider::GrantsToReturn;
-use tollgate::store::shared::pending_call::{CountedIn, FirstStep, SharedDecision};
+use tollgate::store::shared::pending_call::{CountedIn, FirstStep, PendingCall, SharedDecision};
 
 use super::draw::Draw;
 use super::faults::Fault;
@@ -300,7 +300,7 @@ impl World {
         at: u64,
         before: Vec<Vec<(u32, u32)>>,
     ) {
-        for asking in done.followups.drain(..) {
+        for asking in done.followups.drain(..).map(PendingCall::numbered) {
             let question = Question::Decide(asking.call.clone());
             self.send(gateway, question, Waits::Told(Box::new(asking)), PATIENCE);
         }
@@ -466,7 +466,7 @@ impl World {
             return self.come_back(gateway);
         }
         let unused = one.decider.take_unused_units(GrantsToReturn::Ended, local);
-        for asking in unused {
+        for asking in unused.into_iter().map(PendingCall::numbered) {
             let question = Question::Decide(asking.call.clone());
             self.send(gateway, question, Waits::Told(Box::new(asking)), PATIENCE);
         }

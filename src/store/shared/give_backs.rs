@@ -83,9 +83,8 @@ impl GiveBacks {
             number.filter(|number| *number > 0).unwrap_or(u32::MAX)
         });
         let numbered = ready.into_iter().map(|ready| PendingCall {
-            call: ready.call.numbered(),
             store_epoch,
-            ..ready
+            ..ready.numbered()
         });
         numbered.collect()
     }

@@ -98,6 +98,15 @@ impl PendingCall {
         self.purpose == CallPurpose::Refill
     }
 
+    /// The call as its sender must send it, see [`Call::numbered`]. It has to be kept so too: a give-back that is sent again
+    /// is known by its number.
+    pub fn numbered(self) -> PendingCall {
+        PendingCall {
+            call: self.call.numbered(),
+            ..self
+        }
+    }
+
     /// A call that reports units or gives them back; no request waits for the reply.
     pub fn report(call: Call, sent_at: Nanos) -> PendingCall {
         PendingCall {

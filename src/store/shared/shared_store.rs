@@ -431,7 +431,7 @@ impl SharedStore {
         }
         if pending_call.call.gives_back() {
             pending_call.store_epoch = store_epoch;
-            pending_call.call = pending_call.call.numbered();
+            pending_call = pending_call.numbered();
         }
         let shared = self.clone();
         runtime.spawn(async move {

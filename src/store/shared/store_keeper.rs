@@ -13,6 +13,7 @@ use super::breaker::StoreStatus;
 use super::call::{HeartbeatSender, StoreError, StoreIdentity, StoreLoss};
 use super::decider::GrantsToReturn;
 use super::entry_exchange::EntryExchange;
+use super::pending_call::PendingCall;
 use super::permit_calls::{LeaseKeeper, watch_lease};
 use super::recovery::{MissingReports, Recovery, RecoveryStep};
 use super::shared_store::{BACKGROUND_TIMEOUT, NO_CONTACT_YET, SharedStore, SharedStoreStatus};
@@ -456,8 +457,7 @@ async fn leave_store(shared: &Arc<SharedStore>) {
         let unused = shared
             .decider
             .take_unused_units(GrantsToReturn::All, shared.clock.now());
-        for mut pending_call in unused {
-            pending_call.call = pending_call.call.numbered();
+        for pending_call in unused.into_iter().map(PendingCall::numbered) {
             let reply = shared.call_in_background(connection_index, &pending_call);
             if reply.await.is_err() {
                 return;

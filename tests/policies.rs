@@ -20,6 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::certificate::Certificate;
+use common::mangling::mangle;
 use proptest::prelude::*;
 use tollgate::limit::Identity;
 use tollgate::policy;
@@ -396,23 +397,6 @@ fn keys_of_users_are_neither_kept_nor_shown() {
         let report = load(gateway, &[policies[0], ("keys.yaml", keys)]).expect_err(keys);
         assert!(!report.to_string().contains("sesame"), "{report}");
     }
-}
-
-/// What stands in a sample is cut out here and put in there.
-type Edit = (f64, f64, usize, String);
-
-fn mangle(text: &str, edits: &[Edit]) -> String {
-    let mut chars: Vec<char> = text.chars().collect();
-    let at = |share: f64, len: usize| ((share * len as f64) as usize).min(len);
-    for (from, to, length, more) in edits {
-        let from = at(*from, chars.len());
-        let cut: Vec<char> = chars
-            .drain(from..(from + length).min(chars.len()))
-            .collect();
-        let to = at(*to, chars.len());
-        chars.splice(to..to, cut.into_iter().chain(more.chars()));
-    }
-    chars.into_iter().collect()
 }
 
 proptest! {

@@ -8,6 +8,7 @@ pub mod certificate;
 pub mod child;
 pub mod http2;
 pub mod manager;
+pub mod mangling;
 pub mod raw;
 pub mod redis;
 pub mod tls;

@@ -9,23 +9,7 @@ use tollgate::import::repair::REFUSED;
 use tollgate::import::{self, InputFile, SourceFormat};
 
 use crate::cases;
-
-/// What is cut out here is put in there, with a few characters more.
-type Edit = (f64, f64, usize, String);
-
-fn mangle(text: &str, edits: &[Edit]) -> String {
-    let mut chars: Vec<char> = text.chars().collect();
-    let at = |share: f64, len: usize| ((share * len as f64) as usize).min(len);
-    for (from, to, length, more) in edits {
-        let from = at(*from, chars.len());
-        let cut: Vec<char> = chars
-            .drain(from..(from + length).min(chars.len()))
-            .collect();
-        let to = at(*to, chars.len());
-        chars.splice(to..to, cut.into_iter().chain(more.chars()));
-    }
-    chars.into_iter().collect()
-}
+use crate::common::mangling::mangle;
 
 /// All cases that are one file, with their formats.
 fn samples() -> Vec<(SourceFormat, String)> {

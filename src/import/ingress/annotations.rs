@@ -4,6 +4,7 @@ use super::limits::LimitReader;
 use super::settings::{Annotation, Annotations, networks};
 use crate::import::documents::InputValue;
 use crate::import::model::ImportDraft;
+use crate::import::nginx::level::parse_size;
 use crate::import::report::{Concern, ImportReport};
 use crate::route::RedirectTarget;
 use crate::route::canonical_host::canonical_host;
@@ -286,18 +287,4 @@ fn note_of(name: &str) -> (Concern, &'static str) {
             "it is not about limits or routes, or has no counterpart",
         ),
     }
-}
-
-/// A size such as `8m` or `512k` in bytes.
-fn parse_size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text.get(digits.len()..)?.to_ascii_lowercase().as_str() {
-        "" => 1,
-        "k" => 1 << 10,
-        "m" => 1 << 20,
-        "g" => 1 << 30,
-        _ => return None,
-    };
-    let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
-    (bytes <= 1 << 40).then_some(bytes)
 }

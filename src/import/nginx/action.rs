@@ -37,12 +37,7 @@ impl RouteBuilder<'_> {
             let text = directive.text();
             return match read_return(directive, &location.level.media_type, self.facts(server)) {
                 Ok(read) => {
-                    self.report
-                        .taken(directive.origin, Concern::Routing, &text, "");
-                    if let Some(difference) = &read.difference {
-                        self.report
-                            .changed(directive.origin, Concern::Routing, &text, difference);
-                    }
+                    self.report_return(directive, &read);
                     LocationAction {
                         action: read.action,
                         is_early: true,

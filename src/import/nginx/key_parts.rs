@@ -1,7 +1,7 @@
 //! Keys that are the same for all clients that they count: variables of requests as identities, and the limits that they
 //! make.
 
-use super::variables::{TextPart, VariableTable, is_address, split_text};
+use super::variables::{VariableTable, is_address, split_text, variable_names};
 use crate::import::model::{ClientsDraft, IdentityDrafts, IdentityPlace};
 use crate::import::report::Origin;
 
@@ -28,12 +28,12 @@ pub struct KeyCase {
 /// The methods that a limit counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MethodChoice {
-    /// All.
+    /// Requests with every method.
     #[default]
     Any,
-    /// These.
+    /// Requests with these methods.
     Only(Vec<String>),
-    /// All but these.
+    /// Requests with any other method than these.
     Except(Vec<String>),
 }
 
@@ -83,13 +83,7 @@ pub fn read_parts(
     differences: &mut Vec<String>,
 ) -> Result<KeyCase, String> {
     let parts = split_text(text);
-    let names: Vec<&str> = parts
-        .iter()
-        .filter_map(|part| match part {
-            TextPart::Variable(name) => Some(name.as_str()),
-            TextPart::Literal(_) => None,
-        })
-        .collect();
+    let names = variable_names(&parts);
     let mut case = KeyCase::default();
     let is_alone = names.len() == 1;
     for name in names.iter().copied() {

@@ -242,8 +242,8 @@ fn read_header(directive: &Directive, report: &mut ImportReport) {
     }
 }
 
-/// A size such as `10m`, `512k`, `1g` or `100`, in bytes; at most 1 TiB.
-fn parse_size(text: &str) -> Option<u64> {
+/// A size such as `10m`, `512k`, `1g` or `100`, in bytes; at most 1 TiB. Annotations of ingress-nginx have them too.
+pub fn parse_size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text.get(digits.len()..)?.to_ascii_lowercase().as_str() {
         "" => 1,

@@ -30,7 +30,7 @@ mod answer;
 mod include;
 pub(super) mod key;
 mod key_parts;
-mod level;
+pub(super) mod level;
 mod limits;
 mod listen;
 pub(super) mod location;

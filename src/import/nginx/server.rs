@@ -1,7 +1,7 @@
 //! `server` and `location`: each location becomes a policy, with the limits that it has or inherits.
 
 use super::access::read_access;
-use super::answer::{ServerFacts, read_return};
+use super::answer::{ReturnAction, ServerFacts, read_return};
 use super::level::Level;
 use super::limits::ZoneTable;
 use super::listen::{ListenerTable, ServerNames};
@@ -12,7 +12,7 @@ use super::syntax::Directive;
 use super::upstream::UpstreamTable;
 use crate::import::files::MAX_ROUTES;
 use crate::import::model::{ActionDraft, ImportDraft, RouteDraft};
-use crate::import::report::{Concern, ImportReport};
+use crate::import::report::{Concern, Fate, ImportReport};
 use crate::route::pattern::Pattern;
 
 /// A server of nginx.
@@ -167,6 +167,18 @@ impl<'b> RouteBuilder<'b> {
         }
     }
 
+    /// Reports a `return` that was read.
+    pub(super) fn report_return(&mut self, directive: &Directive, read: &ReturnAction) {
+        let fate = match read.difference {
+            None => Fate::Taken,
+            Some(_) => Fate::Changed,
+        };
+        let (text, note) = (directive.text(), read.difference.as_deref());
+        let note = note.unwrap_or_default();
+        self.report
+            .add(directive.origin, fate, Concern::Routing, &text, note);
+    }
+
     fn add_server_return(
         &mut self,
         server: &NginxServer<'_>,
@@ -176,12 +188,7 @@ impl<'b> RouteBuilder<'b> {
         let text = directive.text();
         let action = match read_return(directive, &server.level.media_type, self.facts(server)) {
             Ok(read) => {
-                self.report
-                    .taken(directive.origin, Concern::Routing, &text, "");
-                if let Some(difference) = &read.difference {
-                    self.report
-                        .changed(directive.origin, Concern::Routing, &text, difference);
-                }
+                self.report_return(directive, &read);
                 read.action
             }
             Err(reason) => {
@@ -473,23 +480,13 @@ impl<'b> RouteBuilder<'b> {
             );
         }
         let mut limits = Vec::new();
-        for directive in &level.limit_req {
-            limits.extend(self.zones.use_zone(
-                directive,
-                server,
-                level.is_req_dry,
-                self.draft,
-                self.report,
-            ));
-        }
-        for directive in &level.limit_conn {
-            limits.extend(self.zones.use_zone(
-                directive,
-                server,
-                level.is_conn_dry,
-                self.draft,
-                self.report,
-            ));
+        let requests = level.limit_req.iter().map(|it| (it, level.is_req_dry));
+        let connections = level.limit_conn.iter().map(|it| (it, level.is_conn_dry));
+        for (directive, is_dry) in requests.chain(connections) {
+            limits.extend(
+                self.zones
+                    .use_zone(directive, server, is_dry, self.draft, self.report),
+            );
         }
         limits
     }

@@ -199,20 +199,11 @@ impl SyntaxReader<'_> {
                     directive.block = Some(Vec::new());
                     return Ok(directive);
                 }
-                Token::Open if SIMPLE_DIRECTIVES.contains(&directive.name.as_str()) => {
-                    let message = format!("`{}` has no `;` behind it", short(&directive.name));
-                    return self.fail_at(
-                        line,
-                        column,
-                        message,
-                        "add one at the end of the directive",
-                    );
-                }
-                Token::Open => {
+                Token::Open if !SIMPLE_DIRECTIVES.contains(&directive.name.as_str()) => {
                     directive.block = Some(self.block(depth + 1)?);
                     return Ok(directive);
                 }
-                Token::Close | Token::End => {
+                Token::Open | Token::Close | Token::End => {
                     let message = format!("`{}` has no `;` behind it", short(&directive.name));
                     return self.fail_at(
                         line,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::syntax::Directive;
-use super::variables::{TextPart, split_text};
+use super::variables::{TextPart, split_text, variable_names};
 use crate::import::model::{ImportDraft, UpstreamDraft};
 use crate::import::report::{Concern, ImportReport};
 use crate::route::canonical_host::canonical_host;
@@ -226,13 +226,7 @@ impl UpstreamTable {
 fn substitute(text: &str, variables: &HashMap<String, String>) -> Result<String, String> {
     let mut out = String::new();
     let parts = split_text(text);
-    let names: Vec<&str> = parts
-        .iter()
-        .filter_map(|part| match part {
-            TextPart::Variable(name) => Some(name.as_str()),
-            TextPart::Literal(_) => None,
-        })
-        .collect();
+    let names = variable_names(&parts);
     if text.len() > 4_096 {
         return Err("its URL is too long".into());
     }

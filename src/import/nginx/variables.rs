@@ -21,6 +21,15 @@ pub enum TextPart {
     Variable(String),
 }
 
+/// The names of the variables of a text.
+pub fn variable_names(parts: &[TextPart]) -> Vec<&str> {
+    let names = parts.iter().filter_map(|part| match part {
+        TextPart::Variable(name) => Some(name.as_str()),
+        TextPart::Literal(_) => None,
+    });
+    names.collect()
+}
+
 /// Splits a text into literals and variables: `$name` and `${name}`.
 pub fn split_text(text: &str) -> Vec<TextPart> {
     let mut parts = Vec::new();

@@ -46,8 +46,9 @@ pub struct OrderUpdater {
     pub events: Option<EventQueue>,
     /// The clock of the gateway.
     pub clock: Clock,
-    /// Held during an update: when one returns, everything that was ordered before it is published.
-    pub update_lock: Arc<Mutex<OffenderReports>>,
+    /// What was reported of offenders. Held during an update: when one returns, everything that was ordered before it is
+    /// published.
+    pub offender_reports: Arc<Mutex<OffenderReports>>,
     /// When grants were published last. Held while they are, until all workers have them: whoever waits for it finds what
     /// it has ordered published, or publishes it together with all else that was ordered.
     pub published_at: Arc<Mutex<Nanos>>,
@@ -157,7 +158,7 @@ impl OrderUpdater {
 
     /// Publishes everything but grants. Waits for nobody who replaces the configuration.
     fn publish(&self) {
-        let mut offender_reports = self.update_lock.lock();
+        let mut offender_reports = self.offender_reports.lock();
         let running = self.publisher.running();
         running.bans.ban_offenders();
         let refreshed = running.entries.refresh();

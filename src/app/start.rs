@@ -148,7 +148,7 @@ impl Gateway {
             publisher: publisher.clone(),
             events: recorder.as_ref().map(MetricsRecorder::event_queue),
             clock: clock.clone(),
-            update_lock: Arc::default(),
+            offender_reports: Arc::default(),
             published_at: Arc::default(),
             failed_at: Arc::default(),
         };

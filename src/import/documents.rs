@@ -194,11 +194,6 @@ impl<'n> InputValue<'n> {
         matches!(self.node.value, YamlValue::Null)
     }
 
-    /// Whether the value is a map.
-    pub fn is_map(self) -> bool {
-        matches!(self.node.value, YamlValue::Map(_))
-    }
-
     /// Whether the value is a list.
     pub fn is_list(self) -> bool {
         matches!(self.node.value, YamlValue::List(_))

@@ -1,7 +1,7 @@
 //! The draft that every format becomes: what a gateway file and its policies will say. Texts in it are the words of
 //! tollgate's files. `settle` makes names unique and drops what two policies cannot both say.
 
-use super::files::{NeededFile, NeededKind, OutputFile};
+use super::files::{NeededFile, NeededKind};
 use super::names::UniqueNames;
 use super::report::Origin;
 use crate::base::clock::Nanos;
@@ -33,8 +33,6 @@ pub struct ImportDraft {
     pub routes: Vec<RouteDraft>,
     /// Comments at the end of the gateway file, for instance lines to be completed by hand. One line each.
     pub comments: Vec<String>,
-    /// Further files, such as API keys.
-    pub extra_files: Vec<OutputFile>,
 }
 
 /// Identities with their values, as `deny`, `allow` and `for` have them: `ip` with networks, `user` with names or the

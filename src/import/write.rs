@@ -40,7 +40,6 @@ pub fn write(draft: &ImportDraft, paths: &[String], certificates: Certificates) 
         path: format!("policies/{}.yaml", route.name),
         text: writer.policy(route),
     }));
-    files.extend(draft.extra_files.iter().cloned());
     files
 }
 

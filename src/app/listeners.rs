@@ -30,7 +30,9 @@ pub fn build_listeners(
     let mut listeners = Vec::new();
     for (index, listen) in process.listen.iter().enumerate() {
         let is_same_listener = |settings: &&ListenerSettings| {
-            settings.address == listen.address && settings.certificates.is_empty() != listen.tls
+            settings.address == listen.address
+                && settings.role == listen.role
+                && settings.certificates.is_empty() != listen.tls
         };
         // Two listeners may have the same address if their port is 0, so the same index is tried first.
         let at_same_index = ruleset.listeners.get(index).filter(is_same_listener);
@@ -76,6 +78,7 @@ pub fn build_listeners(
             announces_http3: listen.http3 && settings.http3,
             redirect: settings.redirect.clone(),
             proxies: settings.proxies.clone(),
+            role: listen.role,
         });
     }
     Ok(listeners.into())

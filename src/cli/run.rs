@@ -21,7 +21,7 @@ use crate::app::{Error, Gateway, ReloadReport};
 use crate::base::clock::Clock;
 use crate::base::telemetry;
 use crate::net::Address;
-use crate::policy::{self, BindSettings, Diagnostic};
+use crate::policy::{self, BindSettings, Diagnostic, ListenerRole};
 use crate::serve::worker::inherited_sockets::InheritedSockets;
 use crate::serve::worker::listen;
 
@@ -225,6 +225,10 @@ fn print_addresses(gateway: &Gateway) {
         .zip(&gateway.process_settings().listen)
     {
         let scheme = if listen.tls { "https" } else { "http" };
+        if listen.role == ListenerRole::Check {
+            output::print_stderr(format_args!("answering proxies that ask on {address}"));
+            continue;
+        }
         match address {
             Address::Tcp(address) => {
                 output::print_stderr(format_args!("listening on {scheme}://{address}"));

@@ -123,6 +123,14 @@ fn check_addresses(cx: &mut LoadContext, gateway: &GatewayConfig) {
     for address in listeners.filter_map(|listener| listener.address.as_ref()) {
         address_check.add_address(cx, &address.value, address.location);
     }
+    if let Some(http) = &gateway.decide.http {
+        address_check.add_address(cx, &http.value, http.location);
+        if gateway.identity.ip.trusted_proxies.is_empty() {
+            let message = "only proxies in `trusted_proxies` may ask, and there are none";
+            let help = "add for instance `identity: { ip: { trusted_proxies: [127.0.0.1] } }`";
+            cx.error(http.location, message, Some(help.into()));
+        }
+    }
     if let Some(probes) = admin.and_then(|admin| admin.probes) {
         address_check.add_address(cx, &probes.value.into(), probes.location);
     }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use super::context::LoadContext;
 use super::decode::{GatewayConfig, PolicyFiles, logged_field};
+use super::hidden_from_proxies;
 use super::key_control;
 use super::settings::{
-    AccessLogSettings, BindSettings, Endpoints, ListenerRoutes, LogDestination, ProcessSettings,
-    Ruleset,
+    AccessLogSettings, BindSettings, Endpoints, ListenerRole, ListenerRoutes, LogDestination,
+    ProcessSettings, Ruleset,
 };
 use super::shared_limits::SharedLimits;
 use super::source::Files;
@@ -136,6 +137,9 @@ pub fn compile(
     let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
     key_control::warn_of_controlled_keys(cx, &rules.all, &rules.key_locations, &routes, &identity);
     key_control::warn_of_chosen_bans(cx, &rules.all, &rules.key_locations, &identity);
+    if let Some(http) = &gateway.decide.http {
+        hidden_from_proxies::warn_of_hidden_facts(cx, http.location, &rules.all, &routes);
+    }
     unclear_addresses::warn_of_bans_without_address(
         cx,
         &rules.all,
@@ -171,6 +175,7 @@ pub fn compile(
             || compresses
             || response_changes().next().is_some()
             || identity.request_id_field.is_some()
+            || gateway.decide.http.is_some()
             || listeners
                 .iter()
                 .any(|listener| listener.hsts.is_some() || listener.http3),
@@ -225,8 +230,16 @@ fn compile_process(
                         .map_or(BindSettings::DEFAULT_MODE, |mode| mode.value),
                     tls: !listener.tls.is_empty(),
                     http3: listener.http3.is_some_and(|http3| http3.value),
+                    role: ListenerRole::Proxy,
                 })
             })
+            .chain(gateway.decide.http.iter().map(|address| BindSettings {
+                address: address.value.clone(),
+                mode: BindSettings::DEFAULT_MODE,
+                tls: false,
+                http3: false,
+                role: ListenerRole::Check,
+            }))
             .collect(),
         admin: endpoints.admin,
         probes: endpoints.probes,
@@ -321,6 +334,7 @@ pub fn compile_endpoints(
 ) -> Endpoints {
     let addresses = gateway.listen.iter();
     let addresses = addresses.filter_map(|listener| listener.address.as_ref());
+    let addresses = addresses.chain(&gateway.decide.http);
     let admin = gateway.admin.as_ref();
     let operators = admin.and_then(|admin| read_operators(cx, files, base, admin));
     let (operators, admin_token) = operators.unzip();

@@ -119,6 +119,8 @@ pub struct LoadContext {
     muted_locations: Vec<SourceLocation>,
     /// Whether an error was reported.
     has_errors: bool,
+    /// Whether all requests are served by proxies that ask, so that policies need no upstream.
+    pub is_served_by_others: bool,
 }
 
 impl LoadContext {

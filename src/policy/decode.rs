@@ -25,6 +25,7 @@ mod bans;
 mod client_list;
 mod compress;
 mod cors;
+mod decide;
 mod defaults;
 mod error_pages;
 mod field;

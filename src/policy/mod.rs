@@ -42,6 +42,7 @@ mod grant_mistake;
 mod granted_limit;
 mod granting;
 mod grants;
+mod hidden_from_proxies;
 mod key_control;
 mod load;
 mod policy_folder;
@@ -67,7 +68,7 @@ pub use grant_mistake::GrantMistake;
 pub use grants::GrantSubject;
 pub use load::{LoadedConfig, load, load_endpoints, load_from};
 pub use settings::{
-    AccessLogSettings, BindSettings, CertificateSource, Endpoints, ListenerSettings,
+    AccessLogSettings, BindSettings, CertificateSource, Endpoints, ListenerRole, ListenerSettings,
     ProcessSettings, Ruleset,
 };
 pub use timeouts::{HalfClose, Timeouts};

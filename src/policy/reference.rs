@@ -67,7 +67,7 @@ impl ReferenceWriter {
         let need = match field.need {
             FieldNeed::Required => ", required",
             FieldNeed::AlternativeOrInherited => {
-                ", one of these is required, or `upstream` in `_defaults.yaml`"
+                ", one of these is required, or `upstream` in `_defaults.yaml`, where the gateway has `listen`"
             }
             FieldNeed::Alternative if has_alternatives => ", one of these is required",
             FieldNeed::Alternative => ", required",

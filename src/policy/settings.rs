@@ -175,12 +175,25 @@ impl ProcessSettings {
         }
     }
 
+    /// The addresses of the listeners with this role.
+    fn addresses_of(&self, role: ListenerRole) -> Vec<&BindSettings> {
+        let listeners = self.listen.iter();
+        listeners.filter(|listen| listen.role == role).collect()
+    }
+
     /// The fields of the gateway file in which `other` differs; `record` also stands for its `push`. The tokens and the
     /// roots of `push` and `traces` do not count, because a reload may change them. Nor does the end of traces.
     pub fn differences(&self, other: &ProcessSettings) -> Vec<&'static str> {
         let comparisons = [
             ("workers", self.workers != other.workers),
-            ("listen", self.listen != other.listen),
+            (
+                "listen",
+                self.addresses_of(ListenerRole::Proxy) != other.addresses_of(ListenerRole::Proxy),
+            ),
+            (
+                "decide",
+                self.addresses_of(ListenerRole::Check) != other.addresses_of(ListenerRole::Check),
+            ),
             (
                 "admin",
                 self.admin != other.admin || self.probes != other.probes,
@@ -249,6 +262,17 @@ pub struct BindSettings {
     pub tls: bool,
     /// Whether clients may also connect by QUIC, for HTTP/3.
     pub http3: bool,
+    /// Who connects, and what the gateway does for it.
+    pub role: ListenerRole,
+}
+
+/// What the gateway does with the requests of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenerRole {
+    /// Clients connect, and the gateway serves them.
+    Proxy,
+    /// Other proxies ask by HTTP whether they may serve the request that they describe.
+    Check,
 }
 
 impl BindSettings {
@@ -275,6 +299,8 @@ pub struct ListenerSettings {
     pub redirect: Option<Redirect>,
     /// The peers that begin each connection with a header of the PROXY protocol.
     pub proxies: Vec<PeerNetwork>,
+    /// As in [`BindSettings::role`].
+    pub role: ListenerRole,
 }
 
 /// The source of a listener's certificate.

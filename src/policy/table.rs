@@ -8,7 +8,7 @@ use super::tree::{MapKey, Node, SourceLocation, YamlValue, find_repeated_keys};
 use crate::base::suggest::{list_words, nearest_word};
 
 /// The key by which YAML 1.1 merges the fields of another map, which is not supported.
-const MERGE_KEY: &str = "<<";
+pub const MERGE_KEY: &str = "<<";
 
 /// The fields of one kind of map.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub enum FieldNeed {
     /// reports the others itself.
     Alternative,
     /// As [`FieldNeed::Alternative`], but one may also be inherited from the defaults of a folder. Readers see the
-    /// inherited field. A table has fields of this need or alternatives, not both.
+    /// inherited field. None is needed where [`LoadContext::is_served_by_others`]. A table has fields of this need or alternatives, not both.
     AlternativeOrInherited,
     /// The field may be absent.
     Optional,
@@ -228,7 +228,10 @@ impl Table {
                 cx.error(fields.location, message, Some(example_help(field)));
             }
         }
-        let alternatives: Vec<_> = self.alternatives().collect();
+        let is_needed = |field: &&TableField| {
+            field.need != FieldNeed::AlternativeOrInherited || !cx.is_served_by_others
+        };
+        let alternatives: Vec<_> = self.alternatives().filter(is_needed).collect();
         if let Some(first) = alternatives.first()
             && alternatives.iter().all(|field| is_missing(field))
         {

@@ -13,6 +13,7 @@
 //! | `path` | the normal form of a path, and the other readings of it |
 //! | `path_change` | the path that the upstream gets, if a policy changes it |
 //! | `pattern` | the requests that a route takes, as policies write them |
+//! | `priority` | what is shed last under pressure |
 //! | `route_action`, `redirect` | what becomes of admitted requests; where a redirect leads |
 //! | `table` | the search for the route of a request |
 //! | `usage` | the limits that callers may see |
@@ -25,8 +26,9 @@ pub mod field_changes;
 pub mod path;
 pub mod path_change;
 pub mod pattern;
+pub mod priority;
 pub mod redirect;
-pub mod route_action;
+mod route_action;
 pub mod table;
 pub mod usage;
 
@@ -46,6 +48,7 @@ pub use path_change::{PathChange, PathChangeError};
 pub use pattern::{
     HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind, Segment, is_standard_method,
 };
+pub use priority::Priority;
 pub use redirect::{Redirect, RedirectTarget};
 pub use route_action::{FixedResponse, RouteAction};
 pub use table::{Conflict, RouteMatch, RouteTable, is_common_spelling};
@@ -108,6 +111,8 @@ pub struct Route {
     pub response_changes: Option<Arc<FieldChanges>>,
     /// The bodies of the gateway's own refusals; `None` if all of them are problem documents.
     pub error_pages: Option<Arc<ErrorPages>>,
+    /// Whether the servers of all routes may be the same, because other proxies ask and send requests where they like.
+    pub may_share_server: bool,
 }
 
 /// The limits of a route that count a request to which the gateway responds itself.
@@ -242,29 +247,6 @@ impl RouteReads {
     }
 }
 
-/// The order in which requests are shed when an upstream is under pressure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Priority {
-    /// Requests are shed first.
-    Low,
-    /// Requests are shed after all requests of low priority.
-    #[default]
-    Normal,
-    /// Requests are shed last.
-    Critical,
-}
-
-/// The priority of two combined routes: the lower one, where `None` is that of the client's plan. Beside `None`,
-/// critical gives `None`, because the plan's cannot be higher. Low and normal stay, though the plan's may be low.
-fn lower_priority(first: Option<Priority>, second: Option<Priority>) -> Option<Priority> {
-    match (first, second) {
-        (Some(first), Some(second)) => Some(first.min(second)),
-        (priority, None) | (None, priority) => {
-            priority.filter(|priority| *priority != Priority::Critical)
-        }
-    }
-}
-
 /// The style of the rate-limit header fields in responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum HeaderStyle {
@@ -305,15 +287,24 @@ impl Route {
             || listeners.any(|name| other.holds_on(Some(name)))
     }
 
-    /// The index of the upstream among those of the running policies; `None` if the gateway answers by itself.
+    /// The index of the upstream among those of the running policies; `None` if there is none.
     #[inline]
     pub fn upstream_index(&self) -> Option<usize> {
         self.action.upstream_index()
     }
 
-    /// Whether the gateway answers requests of this route by itself, and those of `other` go to an upstream.
+    /// A number that routes have in common if one server may get the requests of both; `None` if the gateway answers by
+    /// itself.
+    pub fn server_group(&self) -> Option<usize> {
+        match (&self.action, self.may_share_server) {
+            (RouteAction::Admit, _) | (RouteAction::Forward(_), true) => Some(usize::MAX),
+            (action, _) => action.upstream_index(),
+        }
+    }
+
+    /// Whether the gateway answers requests of this route by itself, and those of `other` go to a server.
     pub fn answers_in_place_of(&self, other: &Route) -> bool {
-        self.upstream_index().is_none() && other.upstream_index().is_some()
+        self.server_group().is_none() && other.server_group().is_some()
     }
 
     /// Whether a request that `other` takes must be held to this route too, if a server may read it as one of this route.
@@ -322,7 +313,7 @@ impl Route {
     /// so if the gateway would answer instead of a server, unless this route is the broader one. The route of `usage` takes
     /// its own path only.
     pub fn has_limits_beyond(&self, other: &Route) -> bool {
-        match (self.upstream_index(), other.upstream_index()) {
+        match (self.server_group(), other.server_group()) {
             // No server reads the request.
             (_, None) => false,
             (None, Some(_)) => {
@@ -361,7 +352,7 @@ impl Route {
                 .iter()
                 .any(|own_rule| own_rule.is_as_strict_as(other_rule))
         };
-        match (self.upstream_index(), other.upstream_index()) {
+        match (self.server_group(), other.server_group()) {
             (None, Some(_)) => true,
             (own, theirs) if own != theirs => false,
             _ => {
@@ -414,7 +405,7 @@ impl Route {
     }
 
     /// This route with the limits, required identities, lists and changes of requests of `other` as well. It has the smaller
-    /// of both bounds on bodies, and [`lower_priority`] of both. Where they let different pages read responses, no page may.
+    /// of both bounds on bodies, and [`priority::lower_priority`] of both. Where they let different pages read responses, no page may.
     pub fn combined_with(&self, other: &Route) -> Route {
         let mut rules = self.rules.to_vec();
         for rule in other.rules.iter() {
@@ -467,7 +458,7 @@ impl Route {
                 true => self.cors.clone(),
                 false => Some(Arc::new(Cors::for_no_page())),
             },
-            priority: lower_priority(self.priority, other.priority),
+            priority: priority::lower_priority(self.priority, other.priority),
             ..self.clone()
         }
     }

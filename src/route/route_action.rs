@@ -20,22 +20,27 @@ pub enum RouteAction {
     Redirect(Arc<Redirect>),
     /// The gateway tells clients what they have left of these limits.
     Usage(Arc<UsageList>),
+    /// A proxy that has asked serves them.
+    Admit,
 }
 
 impl RouteAction {
-    /// The index of the upstream; `None` if the gateway answers by itself.
+    /// The index of the upstream; `None` if there is none.
     #[inline]
     pub fn upstream_index(&self) -> Option<usize> {
         match self {
             RouteAction::Forward(index) => Some(*index),
-            RouteAction::Respond(_) | RouteAction::Redirect(_) | RouteAction::Usage(_) => None,
+            RouteAction::Respond(_)
+            | RouteAction::Redirect(_)
+            | RouteAction::Usage(_)
+            | RouteAction::Admit => None,
         }
     }
 
-    /// The status of the gateway's own answer; `None` if an upstream answers.
+    /// The status of the gateway's own answer; `None` if a server answers.
     pub fn own_status(&self) -> Option<StatusCode> {
         match self {
-            RouteAction::Forward(_) => None,
+            RouteAction::Forward(_) | RouteAction::Admit => None,
             RouteAction::Respond(response) => Some(response.status),
             RouteAction::Redirect(redirect) => Some(redirect.status),
             RouteAction::Usage(_) => Some(StatusCode::OK),
@@ -56,6 +61,7 @@ impl RouteAction {
                 redirect.status.as_u16()
             ),
             RouteAction::Usage(_) => "answered with what callers have left".to_owned(),
+            RouteAction::Admit => "admitted for proxies that ask".to_owned(),
         }
     }
 

@@ -30,4 +30,4 @@ pub use service::{
     DelayedRequest, PendingResponse, ThrottleFuture, ThrottleLayer, ThrottleService,
     UndecidedRequest,
 };
-pub use settle::{PendingSettlement, Settle, SettlingBody};
+pub use settle::{OutcomeBody, PendingSettlement, Settle, SettlingBody};

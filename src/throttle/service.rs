@@ -297,7 +297,7 @@ impl<L: AppliedLimits> PendingResponse<L> {
                 return Err(error);
             }
         };
-        if !self.ticket.is_settled() {
+        if !self.ticket.is_settled() && response.tells_outcome() {
             let progress = RequestProgress::Head {
                 status: response.status(),
                 fields: response.fields(),

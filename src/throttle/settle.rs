@@ -31,6 +31,9 @@ pub trait Settle {
     /// Whether the response has no body, or none is left to come.
     fn is_bodiless(&self) -> bool;
 
+    /// Whether the response says how the request ended. One that does not leaves reservations as they are.
+    fn tells_outcome(&self) -> bool;
+
     /// Writes the rate-limit header fields, in place of fields with the same names.
     fn set_rate_limit_headers(&mut self, headers: &RateLimitHeaders, rules: &Rules);
 
@@ -54,6 +57,10 @@ impl<B: Body> Settle for http::Response<B> {
         self.body().is_end_stream()
     }
 
+    fn tells_outcome(&self) -> bool {
+        true
+    }
+
     fn set_rate_limit_headers(&mut self, headers: &RateLimitHeaders, rules: &Rules) {
         let mut fields = Fields::default();
         headers.write(&mut fields, rules);
@@ -70,7 +77,13 @@ impl<B: Body> Settle for http::Response<B> {
     }
 }
 
-impl<B: Body> Settle for Response<B> {
+/// The body of a response, which knows whether the response says how the request ended.
+pub trait OutcomeBody: Body {
+    /// See [`Settle::tells_outcome`].
+    fn tells_outcome(&self) -> bool;
+}
+
+impl<B: OutcomeBody> Settle for Response<B> {
     type Settling = Response<SettlingBody<B>>;
 
     fn status(&self) -> u16 {
@@ -83,6 +96,10 @@ impl<B: Body> Settle for Response<B> {
 
     fn is_bodiless(&self) -> bool {
         self.body.is_end_stream()
+    }
+
+    fn tells_outcome(&self) -> bool {
+        self.body.tells_outcome()
     }
 
     fn set_rate_limit_headers(&mut self, headers: &RateLimitHeaders, rules: &Rules) {

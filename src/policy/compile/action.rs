@@ -29,7 +29,9 @@ pub(super) fn compile_action(
         let response = compile_response(cx, files, base, &response.value)?;
         return Some(RouteAction::Respond(Arc::new(response)));
     }
-    let upstream_name = policy.upstream.as_ref()?;
+    let Some(upstream_name) = &policy.upstream else {
+        return gateway.is_served_by_others().then_some(RouteAction::Admit);
+    };
     let mut upstreams = upstreams.iter();
     upstreams
         .position(|upstream| upstream.name == upstream_name.value)

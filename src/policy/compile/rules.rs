@@ -153,6 +153,7 @@ impl<'g> RuleCompiler<'g> {
             request_changes,
             response_changes,
             error_pages: None,
+            may_share_server: self.gateway.decide.http.is_some(),
         };
         let with_pattern = |(index, pattern): (usize, Located<Pattern>)| Route {
             index,

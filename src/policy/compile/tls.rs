@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::super::context::LoadContext;
 use super::super::decode::{AcmeConfig, GatewayConfig, ServerConfig, UpstreamConfig};
-use super::super::settings::{CertificateSource, ListenerSettings};
+use super::super::settings::{CertificateSource, ListenerRole, ListenerSettings};
 use super::super::source::Files;
 use super::super::tree::{Located, SourceLocation};
 use super::action::listener_redirect;
@@ -60,8 +60,20 @@ pub fn compile_listeners(
             http3: listener.http3.is_some_and(|http3| http3.value),
             redirect: listener.redirect.map(|_| listener_redirect(gateway)),
             proxies: listener.proxy_protocol.clone(),
+            role: ListenerRole::Proxy,
         });
     }
+    listeners.extend(gateway.decide.http.iter().map(|address| ListenerSettings {
+        name: None,
+        address: address.value.clone(),
+        certificates: Vec::new(),
+        client_roots: None,
+        hsts: None,
+        http3: false,
+        redirect: None,
+        proxies: Vec::new(),
+        role: ListenerRole::Check,
+    }));
     listeners
 }
 

@@ -161,6 +161,7 @@ fn usage_route(
         request_changes: None,
         response_changes: None,
         error_pages: error_pages.cloned(),
+        may_share_server: false,
     }
 }
 

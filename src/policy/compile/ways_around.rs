@@ -19,13 +19,13 @@ pub(super) fn warn_of_ways_around(
         .collect();
     for route in &ruleset.routes {
         // A redirect forwards nothing.
-        if route.path_change.is_none() || route.upstream_index().is_none() {
+        if route.path_change.is_none() || route.server_group().is_none() {
             continue;
         }
         let forwarded = forwarded_segments(route);
         let mut guarded_routes = guarded_routes.iter();
         let guarded = guarded_routes.find(|other| {
-            other.upstream_index() == route.upstream_index()
+            other.server_group() == route.server_group()
                 && !has_guards_of(route, other)
                 && have_common_path(&forwarded, &forwarded_segments(other))
         });

@@ -5,9 +5,9 @@ use http::HeaderName;
 use super::super::connections::Connections;
 use super::super::context::LoadContext;
 use super::super::section::{
-    FieldReader, LocatedField, RequiredField, Section, SectionField, section,
+    AlternativeField, FieldReader, LocatedField, Section, SectionField, section,
 };
-use super::super::table::{TextFormat, ValueShape};
+use super::super::table::{MERGE_KEY, MapFields, TextFormat, ValueShape};
 use super::super::timeouts::Timeouts;
 use super::super::tree::{MapKey, Node, YamlValue};
 use super::ValueError;
@@ -16,6 +16,7 @@ use super::bans::BansConfig;
 use super::client_list::ClientListField;
 use super::compress::CompressField;
 use super::cors::CorsField;
+use super::decide::DecideConfig;
 use super::error_pages::ErrorPagesField;
 use super::field::{
     FileNameField, FolderNameField, ListField, WholeNumberField, scalar_fields, word_fields,
@@ -40,15 +41,17 @@ const MAX_WORKERS: u64 = 1024;
 section! {
     /// The fields of the gateway file.
     pub struct GatewayConfig, table GATEWAY_TABLE = "the gateway file",
-        "What tollgate is told once: where it listens, what is behind it, who asks and what holds on every route.";
+        "What tollgate is told once: where it listens, what is behind it, who asks and what holds on every route.", check check_upstreams_present;
     version: VersionField, "The version of this format.", "1";
     workers: WholeNumberField<usize, 1, MAX_WORKERS>, "Worker threads. Default: one per core.", "2";
-    listen: RequiredField<ListField<ListenerField>> = Vec::new(), "Where clients connect.", "0.0.0.0:8080";
+    listen: AlternativeField<ListField<ListenerField>> = Vec::new(), "Where clients connect.", "0.0.0.0:8080";
+    decide: AlternativeField<SectionField<DecideConfig>> = DecideConfig::default(),
+        "Where other proxies ask whether they may serve a request. Without `listen` policies need no upstream.", "{ http: 127.0.0.1:8082 }";
     admin: AdminField = Some(AdminConfig::default()),
         "Where operators connect. Default: 127.0.0.1:9900.", "127.0.0.1:9900";
     policies: FolderNameField, "The folder of policies, one route per file. Its sub-folders are read too. Default: policies.", "policies";
-    upstreams: RequiredField<UpstreamsField> = Vec::new(),
-        "The servers behind, by name.", "{ shop: [http://192.0.2.11:8080] }";
+    upstreams: UpstreamsField = Vec::new(),
+        "The servers behind, by name. Required with `listen`.", "{ shop: [http://192.0.2.11:8080] }";
     identity: SectionField<IdentityConfig> = IdentityConfig::default(),
         "How the gateway knows who asks.", "{ token: { bearer: true } }";
     plans: PlansField = Vec::new(), "The plans, by name.", "{ free: { multiply: 1 } }";
@@ -107,7 +110,23 @@ scalar_fields! {
     pub struct VersionField: () = ValueShape::WholeNumber(1, 1), "the version of this format, 1", parse_version;
 }
 
+/// Reports a missing `upstreams` where clients connect.
+fn check_upstreams_present(cx: &mut LoadContext, fields: &MapFields<'_>, _: &mut GatewayConfig) {
+    let is_served_by_others = fields.has("decide") && !fields.has("listen");
+    // A merge key is reported as such, and may have been meant to provide the field.
+    if !is_served_by_others && !fields.has("upstreams") && !fields.has(MERGE_KEY) {
+        let message = "the gateway file needs the field `upstreams`";
+        let help = "for instance `upstreams: { shop: [http://192.0.2.11:8080] }`";
+        cx.error(fields.location, message, Some(help.into()));
+    }
+}
+
 impl GatewayConfig {
+    /// Whether no client connects here, so that all requests are served by proxies that ask.
+    pub fn is_served_by_others(&self) -> bool {
+        self.listen.is_empty() && self.decide.http.is_some()
+    }
+
     /// The upstream of this name.
     pub fn find_upstream(&self, name: &str) -> Option<&UpstreamConfig> {
         let mut upstreams = self.upstreams.iter();

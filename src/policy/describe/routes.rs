@@ -33,7 +33,7 @@ pub(super) fn find_route_with_other_host<'l>(
     loaded: &'l LoadedConfig,
     route: &Route,
 ) -> Option<&'l Route> {
-    if *route.pattern.host() == HostPattern::Any || route.upstream_index().is_none() {
+    if *route.pattern.host() == HostPattern::Any || route.server_group().is_none() {
         return None;
     }
     let mut routes = loaded.ruleset.routes.iter().map(AsRef::as_ref);

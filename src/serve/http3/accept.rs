@@ -15,6 +15,7 @@ use crate::http::http3::Code;
 use crate::net::PeerAddress;
 use crate::net::proxy_protocol::ConnectionAddresses;
 use crate::net::quic::{self, QuicSockets};
+use crate::policy::ListenerRole;
 use crate::serve::stack::layers::Stack;
 use crate::serve::stack::peer::{HandshakeFacts, Peer};
 use crate::serve::worker::connection::{HandshakeCount, admit_address, run_before_first_request};
@@ -198,7 +199,7 @@ impl NewConnection {
         let server_name = quic::server_name(&quic);
         let peer = Peer::new(
             remote_address,
-            listener_index,
+            (listener_index, ListenerRole::Proxy),
             addresses,
             HandshakeFacts {
                 listener_tls: listener.and_then(|listener| listener.listener_tls.as_ref()),

@@ -33,7 +33,9 @@ pub(super) fn body_routes_of(arrival: &Arrival, found_route: &FoundRoute) -> Opt
     let matched_route = &found_route.matched_route;
     let reads = matched_route.route(ruleset).reads;
     let may_lead_elsewhere = reads.method_in_body || reads.path_in_body;
-    if arrival.body.is_empty() || found_route.is_preflight || !may_lead_elsewhere {
+    // A proxy that asks does not show the body.
+    let has_no_body = arrival.body.is_empty() && !arrival.context.peer.is_asking();
+    if has_no_body || found_route.is_preflight || !may_lead_elsewhere {
         return None;
     }
     let host = arrival.head.fields.text("host");
@@ -72,7 +74,7 @@ pub(super) async fn read_and_hold_to_body(
     let max_bytes = route.max_body_bytes.map_or(MAX_READ_AHEAD_BYTES, |bytes| {
         bytes.min(MAX_READ_AHEAD_BYTES as u64) as usize
     });
-    let is_stream = is_stream(&head.fields);
+    let is_hidden = is_stream(&head.fields) || context.peer.is_asking();
     let look_for_route =
         |body_start: BodyStart<'_>| match method_override::may_name_method(head, body_start) {
             FieldPresence::Impossible if body_routes.may_differ_by_path => {
@@ -80,12 +82,12 @@ pub(super) async fn read_and_hold_to_body(
             }
             method_presence => method_presence,
         };
-    if !is_stream && !body.read_ahead_for_field(look_for_route).await? {
+    if !is_hidden && !body.read_ahead_for_field(look_for_route).await? {
         return Ok(matched_route);
     }
     let host = head.fields.text("host");
     let target = RequestTarget::new(head, host, context.table())?;
-    if is_stream || is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
+    if is_hidden || is_unsearchable(&head.fields, MAX_READ_AHEAD_BYTES) {
         return hold_to_body(head, &target, None, matched_route, body_routes, ruleset);
     }
     let read_ahead = body.peek(max_bytes).await?;

@@ -36,7 +36,9 @@ impl ExplainedDestination {
                     forwarded: target.map(|target| target.to_string()),
                 }
             }
-            RouteAction::Respond(_) | RouteAction::Usage(_) => ExplainedDestination::default(),
+            RouteAction::Respond(_) | RouteAction::Usage(_) | RouteAction::Admit => {
+                ExplainedDestination::default()
+            }
         }
     }
 }

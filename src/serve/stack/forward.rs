@@ -24,7 +24,7 @@ use super::own_response;
 use super::proxy_fields;
 use super::refusal::Refusal;
 use super::request_id::RequestId;
-use super::stages::{Admitted, Arrival, Identified};
+use super::stages::{Admitted, Arrival, Identified, Routed};
 use super::unserved::Unserved;
 use super::upstream_load::LoadMeasurement;
 use crate::http::head::{Fields, Head, Response, hop_by_hop};
@@ -38,7 +38,7 @@ use crate::upstream::websocket;
 #[derive(Clone)]
 pub struct Forward {
     forwarded: AdmittedPool,
-    /// For routes with a response of their own.
+    /// For routes with a response of their own, and for proxies that ask.
     answered: AdmittedPool,
 }
 
@@ -66,9 +66,10 @@ impl Service<Admitted> for Forward {
     }
 
     fn call(&mut self, admitted: Admitted) -> Self::Future {
+        let Routed { arrival, .. } = &admitted.identified.routed;
         let pool = match admitted.identified.routed.route().upstream_index() {
-            Some(_) => &self.forwarded,
-            None => &self.answered,
+            Some(_) if !arrival.context.peer.is_asking() => &self.forwarded,
+            _ => &self.answered,
         };
         pool.run(admitted)
     }

@@ -34,14 +34,14 @@ impl FoundRoute {
 /// The request is refused before it has a route: 400, 404 or 405.
 pub fn find_route(
     head: &Head,
-    has_body: bool,
+    may_have_body: bool,
     host: Option<&str>,
     table: &RouteTable,
     ruleset: &Ruleset,
 ) -> Result<FoundRoute, RefusalCause> {
     let own_route = find_route_by_head(head, host, table, ruleset);
     // Over HTTP/2 the head does not tell.
-    let requested_method = preflight::requested_method(head).filter(|_| !has_body);
+    let requested_method = preflight::requested_method(head).filter(|_| !may_have_body);
     let Some(requested_method) = requested_method else {
         return own_route.map(FoundRoute::serving);
     };

@@ -47,11 +47,11 @@ impl MatchedRoute {
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
         let own_route = self.route(ruleset);
-        if own_route.upstream_index().is_none() || self.covers(&other_match, ruleset) {
+        if own_route.server_group().is_none() || self.covers(&other_match, ruleset) {
             return Ok(self);
         }
         let other_route = other_match.route(ruleset);
-        if own_route.upstream_index() == other_route.upstream_index()
+        if own_route.server_group() == other_route.server_group()
             && other_match.covers(&self, ruleset)
         {
             return Ok(other_match);
@@ -88,7 +88,7 @@ impl MatchedRoute {
 
     /// Whether the gateway answers the request by itself, so that no server reads it.
     pub(crate) fn is_answered_here(&self, ruleset: &Ruleset) -> bool {
-        self.route(ruleset).upstream_index().is_none()
+        self.route(ruleset).server_group().is_none()
     }
 
     /// Holds the request to the route that `choose` finds strict enough for both readings. `choose` gets the indices of

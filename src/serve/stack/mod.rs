@@ -3,7 +3,7 @@
 //!
 //! | layer | file | beside it |
 //! |---|---|---|
-//! | observe | `observe.rs` | `changed_fields.rs`, `cors.rs`, `compression.rs`, `vary.rs`, `own_page.rs`, `accepted_media.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs`, `traced_request.rs`, `span_facts.rs` |
+//! | observe | `observe.rs` | `http_check.rs`, `final_response.rs`, `changed_fields.rs`, `cors.rs`, `compression.rs`, `vary.rs`, `own_page.rs`, `accepted_media.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs`, `traced_request.rs`, `span_facts.rs` |
 //! | route | `routing.rs` | `screening.rs`, `ban_view.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `body_routes.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `identification.rs`, `credential_in_body.rs`, `body_needs.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
@@ -40,10 +40,12 @@ pub mod explain;
 mod explained_account;
 mod explained_response;
 pub mod explanation;
+mod final_response;
 pub mod forward;
 mod forwarding;
 pub mod found_route;
 pub mod future_pool;
+pub mod http_check;
 pub mod identification;
 pub mod identified;
 pub mod identify;

@@ -18,10 +18,9 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
 use super::body::{self, AdmittedBody, RequestBody, ResponseBody};
-use super::changed_fields::change_response;
-use super::compression;
-use super::cors;
 use super::detached::{self, PendingExchange};
+use super::final_response::change_response_of;
+use super::http_check;
 use super::own_page;
 use super::peer::Peer;
 use super::refusal::Refusal;
@@ -110,15 +109,18 @@ impl<S> Observe<S> {
         peer: &Peer,
         generation: &Generation,
         traced: Option<Box<TracedRequest>>,
+        refused_status: Option<StatusCode>,
     ) -> Option<Box<ExtraFacts>> {
         let is_needed = generation.ruleset.needs_extra_facts
             || self.access_log.needs_extra_facts()
-            || traced.is_some();
+            || traced.is_some()
+            || refused_status.is_some();
         is_needed.then(|| {
             Box::new(ExtraFacts {
                 request_id: RequestId::of_request(&head.fields, peer, generation),
                 received_bytes: self.access_log.has_bytes_in().then(Rc::default),
                 traced,
+                refused_status,
                 ..ExtraFacts::default()
             })
         })
@@ -141,13 +143,19 @@ where
 
     fn call(&mut self, request: FreshRequest) -> Self::Future {
         let FreshRequest {
-            head,
+            mut head,
             downstream,
             peer,
             generation,
-            repeated_fields,
+            mut repeated_fields,
             spare_context,
         } = request;
+        let mut refused_status = None;
+        if peer.is_asking() {
+            (head, refused_status) = http_check::read_asked(head, &peer, &generation);
+            // What the connection remembers is of the request that asks.
+            repeated_fields = None;
+        }
         downstream.deadlines().report_request_begun();
         let arrived_at = generation.clock.now();
         let may_sample = || generation.insight.is_some() && generation.sampler.has_room(arrived_at);
@@ -178,7 +186,7 @@ where
             head: (needs_head && unreadable.is_none()).then(|| head.clone()),
             unreadable_path,
             repeated_fields: repeated_fields.clone(),
-            extra: self.find_extra_facts(&head, &peer, &generation, traced),
+            extra: self.find_extra_facts(&head, &peer, &generation, traced, refused_status),
             peer,
             generation,
             access_log: self.access_log.clone(),
@@ -266,7 +274,9 @@ where
                         holdings.permits = None;
                     }
                 }
-                let is_silent = refusal.is_silent();
+                // To a proxy that asks, silence would be a failure, which it may take for an admission.
+                let is_silent =
+                    refusal.is_silent() && !context.is_some_and(|context| context.peer.is_asking());
                 let mut response = refusal.into_response();
                 if let Some(context) = context
                     && context.generation.ruleset.has_error_pages
@@ -298,31 +308,6 @@ where
             record_on_drop,
         })))
     }
-}
-
-/// Changes the fields of a response, by the id of the request, the listener and the policy. Which pages may read the response
-/// is said after that, so that no policy contradicts it. Then the response is compressed where the policy says so.
-#[cold]
-fn change_response_of(context: &RequestContext, response: &mut Response<ResponseBody>) {
-    let head = &mut response.head;
-    if let Some(request_id) = context.request_id() {
-        request_id.set_field(&mut head.fields);
-    }
-    let listener = context.listener();
-    if let Some(hsts) = listener.and_then(|listener| listener.hsts.as_ref()) {
-        head.fields
-            .set("strict-transport-security", hsts.as_bytes());
-    }
-    if listener.is_some_and(|listener| listener.announces_http3) && !context.peer.is_quic {
-        let alt_svc = context.peer.alt_svc();
-        head.fields.set("alt-svc", alt_svc.as_bytes());
-    }
-    change_response(context, head);
-    if context.generation.ruleset.has_error_pages {
-        own_page::set_vary(context, head);
-    }
-    cors::set_fields(context, head);
-    compression::compress(context, response);
 }
 
 /// The body of a response. When the body is dropped, the request has ended and is recorded.

@@ -19,21 +19,36 @@ pub(super) const UNKNOWN_HOST: &str =
 ///
 /// # Errors
 ///
-/// A redirect depends on the host, and the client has named none; or the route has an upstream after all. What a caller has
+/// A redirect depends on the host, and the client has named none; or the route has an upstream after all. So is a response
+/// that a proxy that asks would take for an admission. What a caller has
 /// left of its limits is an error too, so that the request has an outcome of its own.
 pub(super) fn respond(identified: &Identified) -> Result<Response<AdmittedBody>, Refusal> {
     let routed = &identified.routed;
     let head = &routed.arrival.head;
+    let is_asking = routed.arrival.context.peer.is_asking();
     let response = match &routed.route().action {
+        // The proxy would take these for an admission, and send the request to a server.
+        RouteAction::Usage(_) if is_asking => None,
+        RouteAction::Respond(response) if is_asking && response.status.is_success() => None,
         RouteAction::Respond(response) => Some(fixed_response(response, &head.method)),
         RouteAction::Redirect(redirect) => {
             let path_change = routed.route().path_change.as_deref();
             self::redirect(redirect, path_change, head)
         }
         RouteAction::Usage(list) => return Err(usage::respond(identified, list)),
-        RouteAction::Forward(_) => None,
+        RouteAction::Forward(_) | RouteAction::Admit if is_asking => Some(Response {
+            head: ResponseHead::default(),
+            body: AdmittedBody::Asked,
+        }),
+        RouteAction::Forward(_) | RouteAction::Admit => None,
     };
-    response.ok_or_else(|| Refusal::unsent(RefusalCause::Bad(UNKNOWN_HOST), &head.fields))
+    response.ok_or_else(|| {
+        let cause = match is_asking {
+            true => RefusalCause::NotServed,
+            false => RefusalCause::Bad(UNKNOWN_HOST),
+        };
+        Refusal::unsent(cause, &head.fields)
+    })
 }
 
 fn fixed_response(response: &FixedResponse, method: &Method) -> Response<AdmittedBody> {

@@ -15,6 +15,7 @@ use crate::identity::ConnectionPeer;
 use crate::net::proxy_protocol::ConnectionAddresses;
 use crate::net::tls::listener_tls::ListenerTls;
 use crate::net::{PeerAddress, Subject};
+use crate::policy::ListenerRole;
 use crate::route::{TlsFact, canonical_host};
 use crate::serve::worker::deadlines::{Deadlines, Phase};
 use crate::serve::worker::worker_state::WorkerState;
@@ -32,6 +33,8 @@ pub struct Peer {
     pub ip_text: String,
     /// The index of the listener that the client connected to.
     pub listener_index: usize,
+    /// What the gateway does with the requests of that listener.
+    pub role: ListenerRole,
     /// The addresses of both ends of the connection.
     pub addresses: ConnectionAddresses,
     /// The deadlines of the connection. Requests over HTTP/2 and HTTP/3 have others of their own.
@@ -99,7 +102,7 @@ impl Peer {
     /// The client at the other end of a connection.
     pub fn new(
         remote: PeerAddress,
-        listener_index: usize,
+        (listener_index, role): (usize, ListenerRole),
         addresses: ConnectionAddresses,
         facts: HandshakeFacts<'_>,
         deadlines: Rc<Deadlines>,
@@ -117,6 +120,7 @@ impl Peer {
         Rc::new(Peer {
             remote,
             listener_index,
+            role,
             ip,
             ip_text: ip.to_string(),
             addresses,
@@ -179,6 +183,12 @@ impl Peer {
             }
             TlsFact::San => subject?.alternative_name.as_deref(),
         }
+    }
+
+    /// Whether the peer is a proxy that asks whether it may serve a request.
+    #[inline]
+    pub fn is_asking(&self) -> bool {
+        self.role == ListenerRole::Check
     }
 
     /// The scheme of the client's requests.

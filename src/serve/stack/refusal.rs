@@ -68,6 +68,8 @@ pub enum RefusalCause {
         /// Whether pages of the origin may send requests.
         is_allowed: bool,
     },
+    /// The response of the route is none that a proxy that asks can give.
+    NotServed,
     /// The caller asks what it has left of its limits, and gets this response.
     Usage(Rc<Response<Bytes>>),
     /// The body is larger than this number of bytes, which the route allows.
@@ -128,6 +130,7 @@ impl RefusalCause {
             | RefusalCause::Limited(_)
             | RefusalCause::Shed(_)
             | RefusalCause::Preflight { .. }
+            | RefusalCause::NotServed
             | RefusalCause::Usage(_)
             | RefusalCause::BodyTooLarge(_)
             | RefusalCause::Upstream(_) => false,
@@ -212,6 +215,7 @@ impl Refusal {
             | RefusalCause::Unverified(_)
             | RefusalCause::Unchecked
             | RefusalCause::Preflight { is_allowed: false }
+            | RefusalCause::NotServed
             | RefusalCause::BodyTooLarge(_)
             | RefusalCause::SlowBody => RequestOutcome::Rejected,
         }
@@ -243,6 +247,7 @@ impl Refusal {
                 AccessEffect::Deny => "denied",
                 AccessEffect::Allow => "not allowed",
             }),
+            RefusalCause::NotServed => Some("answered by the gateway only"),
             RefusalCause::Banned(_) => Some("banned"),
             RefusalCause::BodyTooLarge(_) => Some("request body too large"),
             RefusalCause::SlowBody => Some("request body too slow"),
@@ -373,6 +378,10 @@ fn status_and_detail(cause: &RefusalCause) -> (StatusCode, String) {
         RefusalCause::Preflight { is_allowed: false } => (
             StatusCode::FORBIDDEN,
             "Pages of this origin may not send such requests.".into(),
+        ),
+        RefusalCause::NotServed => (
+            StatusCode::FORBIDDEN,
+            "The gateway answers such requests itself, which a proxy that asks cannot do.".into(),
         ),
         RefusalCause::Usage(_) => (StatusCode::OK, String::new()),
         RefusalCause::BodyTooLarge(max_bytes) => (

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::Method;
+use http::{Method, StatusCode};
 
 use super::body::SpareRelay;
 use super::peer::Peer;
@@ -95,6 +95,8 @@ pub struct ExtraFacts {
     pub traced: Option<Box<TracedRequest>>,
     /// How long the server took until its response began; `None` before.
     pub upstream_duration: Cell<Option<Nanos>>,
+    /// See [`read_asked`](super::http_check::read_asked); `None` for most requests.
+    pub refused_status: Option<StatusCode>,
 }
 
 /// What is known of a request when its context begins: see the fields of [`RequestContext`].

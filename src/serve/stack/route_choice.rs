@@ -36,7 +36,7 @@ pub(super) fn route_with_all_limits(
     let first = &ruleset.routes[first_index];
     let second = &ruleset.routes[second_index];
     match (
-        first.upstream_index() == second.upstream_index(),
+        first.server_group() == second.server_group(),
         second.has_limits_beyond(first),
     ) {
         (true, false) => Some(first_index),

@@ -221,8 +221,9 @@ fn find_and_remember_route(arrival: &mut Arrival) -> Result<FoundRoute, RefusalC
     if let Some(redirect) = listener.and_then(|listener| listener.redirect.as_ref()) {
         return Err(redirect_all(redirect, &arrival.head, host, table));
     }
-    let has_body = !arrival.body.is_empty();
-    let found_route = find_route(&arrival.head, has_body, host, table, ruleset)?;
+    // A preflight that is served here would look like an admission to a proxy that asks.
+    let may_have_body = !arrival.body.is_empty() || arrival.context.peer.is_asking();
+    let found_route = find_route(&arrival.head, may_have_body, host, table, ruleset)?;
     check_path_change(&arrival.head, &found_route.matched_route, ruleset)?;
     let route_index = found_route.matched_route.single_route_index();
     let route_index = route_index.filter(|_| !found_route.is_preflight);

@@ -340,7 +340,7 @@ impl<'h> RequestTarget<'h> {
         };
         let other_route = self.find_by_folding(method, path, exact_index, ruleset)?;
         let [own, other] = [matched_route, &other_route].map(|matched| matched.route(ruleset));
-        let may_serve = match (own.upstream_index(), other.upstream_index()) {
+        let may_serve = match (own.server_group(), other.server_group()) {
             (None, _) => false,
             (Some(_), None) => other.has_limits_beyond(own),
             (own_index, other_index) => own_index == other_index,
@@ -372,10 +372,10 @@ impl RequestTarget<'_> {
                 self.hold_to_named_paths(method, &paths, matched_route, ruleset)
             }
             FieldValue::Ambiguous => {
-                let upstream_index = matched_route.route(ruleset).upstream_index();
+                let server_group = matched_route.route(ruleset).server_group();
                 let is_wordpress_api = |route: &&Arc<Route>| {
                     route.is_wordpress_api()
-                        && route.upstream_index() == upstream_index
+                        && route.server_group() == server_group
                         && self.table.has_route(route.index)
                 };
                 let mut routes = ruleset.routes.iter().filter(is_wordpress_api);

@@ -106,7 +106,7 @@ async fn serve_until_closed(
     let listener_tls = listener.listener_tls.as_ref();
     let peer = Peer::new(
         remote_address,
-        listener_index,
+        (listener_index, listener.role),
         addresses,
         HandshakeFacts {
             listener_tls,

@@ -17,7 +17,7 @@ use crate::net::tls::acme::ManagedCertificate;
 use crate::net::tls::listener_tls::{ListenerTls, OfferedCertificate};
 use crate::net::unix_socket::{self, SocketFile};
 use crate::net::{Address, PeerNetwork};
-use crate::policy::BindSettings;
+use crate::policy::{BindSettings, ListenerRole};
 use crate::route::Redirect;
 
 /// Maximum number of connections that wait to be accepted, for each socket. The kernel may bound it further.
@@ -153,6 +153,8 @@ pub struct RunningListener {
     pub redirect: Option<Redirect>,
     /// Networks of proxies, whose connections begin with a PROXY header.
     pub proxies: Vec<PeerNetwork>,
+    /// What the gateway does with the requests. A reload cannot change it.
+    pub role: ListenerRole,
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::http::head::hop_by_hop::strip_forbidden_trailers;
 use crate::serve::stack::request_deadline::RequestDeadline;
 use crate::serve::stack::upstream_load;
 use crate::serve::worker::deadlines::Deadlines;
-use crate::throttle::SettlingBody;
+use crate::throttle::{OutcomeBody, SettlingBody};
 use crate::upstream::UpstreamBody;
 
 /// A response's body from an upstream. It is boxed, because every layer of the stack moves the response, and a response of
@@ -225,6 +225,8 @@ pub enum AdmittedBody {
     /// The route has a response of its own. `None` if its body is empty or has been sent. It is boxed, because every layer
     /// of the stack moves the response.
     Own(Option<Box<Bytes>>),
+    /// A proxy that asks gets no body, and serves the request itself.
+    Asked,
 }
 
 impl AdmittedBody {
@@ -235,7 +237,7 @@ impl AdmittedBody {
 
     /// Whether the gateway itself responds.
     pub fn is_own(&self) -> bool {
-        matches!(self, AdmittedBody::Own(_))
+        !matches!(self, AdmittedBody::Relayed(_))
     }
 
     /// See [`RelayedBody::detach`].
@@ -249,7 +251,7 @@ impl AdmittedBody {
     pub fn poll_detached(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             AdmittedBody::Relayed(body) => body.poll_detached(cx),
-            AdmittedBody::Own(_) => true,
+            AdmittedBody::Own(_) | AdmittedBody::Asked => true,
         }
     }
 
@@ -258,8 +260,14 @@ impl AdmittedBody {
     pub fn take_upstream_body(&mut self) -> UpstreamBody<RequestBody> {
         match self {
             AdmittedBody::Relayed(body) => body.take_upstream_body(),
-            AdmittedBody::Own(_) => UpstreamBody::empty(),
+            AdmittedBody::Own(_) | AdmittedBody::Asked => UpstreamBody::empty(),
         }
+    }
+}
+
+impl OutcomeBody for AdmittedBody {
+    fn tells_outcome(&self) -> bool {
+        !matches!(self, AdmittedBody::Asked)
     }
 }
 
@@ -277,6 +285,7 @@ impl Body for AdmittedBody {
             AdmittedBody::Own(bytes) => {
                 Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(*bytes))))
             }
+            AdmittedBody::Asked => Poll::Ready(None),
         }
     }
 
@@ -285,6 +294,7 @@ impl Body for AdmittedBody {
         match self {
             AdmittedBody::Relayed(body) => body.is_end_stream(),
             AdmittedBody::Own(bytes) => bytes.is_none(),
+            AdmittedBody::Asked => true,
         }
     }
 
@@ -295,6 +305,7 @@ impl Body for AdmittedBody {
             AdmittedBody::Own(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
+            AdmittedBody::Asked => SizeHint::with_exact(0),
         }
     }
 }
@@ -327,7 +338,7 @@ impl ResponseBody {
         match self {
             ResponseBody::Admitted(body) => body.end(|body| match body {
                 AdmittedBody::Relayed(body) => Some(body.into_spare()),
-                AdmittedBody::Own(_) => None,
+                AdmittedBody::Own(_) | AdmittedBody::Asked => None,
             }),
             ResponseBody::FromGateway(_) | ResponseBody::Withheld | ResponseBody::Compressed(_) => {
                 None

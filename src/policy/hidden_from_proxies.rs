@@ -1,0 +1,67 @@
+//! Warns of what proxies that ask by an HTTP check do not show, where limits or routes depend on it: bodies, and how
+//! requests end.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::context::LoadContext;
+use super::tree::SourceLocation;
+use crate::limit::{CountMode, Rule, RuleLimit};
+use crate::route::Route;
+
+/// Warns at `location`, which is that of `decide.http`. `routes` are all routes.
+pub(super) fn warn_of_hidden_facts(
+    cx: &mut LoadContext,
+    location: SourceLocation,
+    rules: &[Arc<Rule>],
+    routes: &[Arc<Route>],
+) {
+    // Proxies ask about the routes that hold on every listener.
+    let asked_routes = || routes.iter().filter(|route| route.listeners.is_empty());
+    let asked_rules: BTreeSet<usize> = asked_routes()
+        .flat_map(|route| route.rules.iter().map(|rule| rule.index))
+        .collect();
+    for rule in rules {
+        if let Some(effect) = effect_on_limit(rule)
+            && asked_rules.contains(&rule.index)
+        {
+            let message = format!("for proxies that ask, the limit `{}` {effect}", rule.scope);
+            let help = "count requests by `rate` there, or let tollgate proxy them";
+            cx.warn(location, message, Some(help.into()));
+        }
+    }
+    let mut warned_names = BTreeSet::new();
+    for route in asked_routes() {
+        let reads_body = route.reads.may_need_body();
+        let hidden = match route.max_body_bytes {
+            Some(_) => "bounds bodies by `max_body`",
+            None if reads_body => "looks for an identity or a cost in bodies",
+            None => continue,
+        };
+        if warned_names.insert(route.name.clone()) {
+            let message = format!(
+                "the policy `{}` {hidden}, which proxies that ask do not show",
+                route.name
+            );
+            let help = "take it from a header or the query, or let tollgate proxy these requests";
+            cx.warn(location, message, Some(help.into()));
+        }
+    }
+}
+
+/// What becomes of a limit that depends on how requests end; `None` if it does not.
+fn effect_on_limit(rule: &Rule) -> Option<&'static str> {
+    if matches!(rule.limit, RuleLimit::Open(_)) {
+        return Some("counts a request only while it is decided");
+    }
+    match rule.count {
+        CountMode::All | CountMode::CostRequest(_) => None,
+        CountMode::Status { .. } => Some("counts every request, whatever status its response has"),
+        CountMode::CostHeader(_) | CountMode::CostJson(_) => {
+            Some("charges what it reserves, because responses are not seen")
+        }
+        CountMode::CostBytes(_) | CountMode::CostMessages => {
+            Some("counts nothing, because bodies are not seen")
+        }
+    }
+}

@@ -11,11 +11,12 @@ TEST_TOOLS += $(foreach module,grpc=python3-grpcio h2=python3-h2 httpx=python3-h
 	hypercorn=python3-hypercorn google/protobuf=python3-protobuf whisper.py=python3-whisper websockets=python3-websockets \
 	django=python3-django waitress=python3-waitress starlette=python3-starlette uvicorn=python3-uvicorn \
 	multipart=python3-multipart jwt=python3-jwt brotli.py=python3-brotli zstandard=python3-zstandard,/usr/lib/python3/dist-packages/$(module))
+TEST_TOOLS += caddy=caddy /usr/sbin/haproxy=haproxy
 TEST_TOOLS += npm=npm php=php-cli go=golang-go ruby=ruby puma=puma
 TEST_TOOLS += /usr/share/gocode/src/github.com/golang-jwt/jwt=golang-github-golang-jwt-jwt-dev
 TEST_TOOLS += $(foreach package,ruby-rack ruby-jwt,/var/lib/dpkg/info/$(package).list=$(package))
 # The same for the comparison in benches/compare.
-BENCH_TOOLS := $(TEST_TOOLS) openssl=openssl perf=linux-perf /usr/sbin/haproxy=haproxy
+BENCH_TOOLS := $(TEST_TOOLS) openssl=openssl perf=linux-perf
 
 # Seconds for which tests/push has engines down.
 PUSH_OUTAGE ?= 120

@@ -222,8 +222,8 @@ fn check_upstream_uses<'c>(
         .iter()
         .map(|upstream| upstream.name.value.as_str())
         .collect();
-    // A gateway file without upstreams is a mistake of its own.
-    if defined_names.is_empty() {
+    // A gateway file that lacks upstreams is a mistake of its own.
+    if defined_names.is_empty() && !gateway.is_served_by_others() {
         return;
     }
     for upstream in used {
@@ -236,6 +236,9 @@ fn check_upstream_uses<'c>(
             .map(|upstream| upstream.name.value.as_str());
         let help = match nearest_word(&upstream.value, names.clone()) {
             Some(name) => format!("did you mean `{name}`?"),
+            None if defined_names.is_empty() => {
+                "leave it out: without `listen`, proxies that ask serve the requests".into()
+            }
             None => format!(
                 "the gateway file has {}",
                 list_words(names.take(MAX_LISTED_NAMES))

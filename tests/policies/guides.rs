@@ -46,7 +46,13 @@ identity:
                 true => ("", block),
                 false => (block, policy),
             };
-            let missing = BASE.iter().filter(|(field, _)| !gateway.contains(field));
+            // Proxies that ask serve the requests.
+            let is_asked = gateway.contains("decide:");
+            let policy = if is_asked { "match: /**\n" } else { policy };
+            let missing = BASE.iter().filter(|(field, _)| {
+                let is_for_clients = ["listen:", "upstreams:"].contains(field);
+                !gateway.contains(field) && !(is_asked && is_for_clients)
+            });
             let base: String = missing.map(|(_, line)| *line).collect();
             let gateway = format!("{base}{gateway}");
             let files = [

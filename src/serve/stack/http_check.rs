@@ -10,12 +10,11 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{Method, StatusCode, Uri};
 
-use super::peer::Peer;
 use super::refusal::RefusalCause;
+use super::stages::FreshRequest;
 use super::unreadable_request::{FirstLine, UnreadableRequest};
 use crate::http::head::{Fields, Head, Response};
 use crate::http::http1::MAX_TARGET_BYTES;
-use crate::serve::worker::generation::Generation;
 
 const FORWARDED_METHOD: &str = "x-forwarded-method";
 const FORWARDED_URI: &str = "x-forwarded-uri";
@@ -31,37 +30,37 @@ const STATUS_FIELD: &str = "tollgate-status";
 struct AskedRequest {
     /// The head of the client's request.
     head: Rc<Head>,
-    /// The status of refusals other than 401 and 403, for proxies that understand only these; `None` if each keeps its own.
+    /// See [`replace_by_asked`].
     refused_status: Option<StatusCode>,
 }
 
-/// The head of the request that a proxy asks about, and the status of refusals other than 401 and 403, for proxies that
-/// understand only these. The head is unreadable if the proxy is not trusted, or if the description is not clear: 400.
+/// Replaces a request that asks by the one that it asks about. That is unreadable if the proxy is not trusted, or if the
+/// description is not clear: 400. Returns the status of refusals other than 401 and 403, for proxies that understand only
+/// these; `None` if each keeps its own.
 #[cold]
-pub fn read_asked(
-    received: Result<Rc<Head>, Box<UnreadableRequest>>,
-    peer: &Peer,
-    generation: &Generation,
-) -> (Result<Rc<Head>, Box<UnreadableRequest>>, Option<StatusCode>) {
-    let received = match received {
-        Ok(received) => received,
-        Err(unreadable) => return (Err(unreadable), None),
-    };
-    let asked = match generation.identifier.is_trusted_proxy(peer.remote) {
-        true => read_trusted(&received),
+pub fn replace_by_asked(request: &mut FreshRequest) -> Option<StatusCode> {
+    // What the connection remembers is of the request that asks.
+    request.repeated_fields = None;
+    let received = request.head.as_ref().ok()?;
+    let identifier = &request.generation.identifier;
+    let asked = match identifier.is_trusted_proxy(request.peer.remote) {
+        true => read_trusted(received),
         false => Err(RefusalCause::Bad(
             "only proxies in `trusted_proxies` may ask here",
         )),
     };
     match asked {
-        Ok(asked) => (Ok(asked.head), asked.refused_status),
+        Ok(asked) => {
+            request.head = Ok(asked.head);
+            asked.refused_status
+        }
         Err(cause) => {
-            let unreadable = UnreadableRequest {
+            request.head = Err(Box::new(UnreadableRequest {
                 cause,
                 first_line: FirstLine::default(),
                 gets_no_response: false,
-            };
-            (Err(Box::new(unreadable)), None)
+            }));
+            None
         }
     }
 }
@@ -182,15 +181,12 @@ fn read_refused_status(query: Option<&str>) -> Result<Option<StatusCode>, Refusa
     let Some(query) = query.filter(|query| !query.is_empty()) else {
         return Ok(None);
     };
-    let status = query.strip_prefix("status=").and_then(|status| {
-        let status = status.parse().ok()?;
-        StatusCode::from_u16(status).ok()
-    });
-    let is_error = |status: &StatusCode| status.is_client_error() || status.is_server_error();
-    match status.filter(is_error) {
-        Some(status) => Ok(Some(status)),
-        None => Err(RefusalCause::Bad(
-            "the query of a check is `status=` and a status from 400 to 599",
+    // No other status: proxies may take a failure of the gateway for an admission.
+    match query {
+        "status=401" => Ok(Some(StatusCode::UNAUTHORIZED)),
+        "status=403" => Ok(Some(StatusCode::FORBIDDEN)),
+        _ => Err(RefusalCause::Bad(
+            "the query of a check may only be `status=403` or `status=401`, and the proxy must take off that of the client",
         )),
     }
 }

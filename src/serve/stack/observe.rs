@@ -141,21 +141,19 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: FreshRequest) -> Self::Future {
+    fn call(&mut self, mut request: FreshRequest) -> Self::Future {
+        let refused_status = match request.peer.is_asking() {
+            true => http_check::replace_by_asked(&mut request),
+            false => None,
+        };
         let FreshRequest {
-            mut head,
+            head,
             downstream,
             peer,
             generation,
-            mut repeated_fields,
+            repeated_fields,
             spare_context,
         } = request;
-        let mut refused_status = None;
-        if peer.is_asking() {
-            (head, refused_status) = http_check::read_asked(head, &peer, &generation);
-            // What the connection remembers is of the request that asks.
-            repeated_fields = None;
-        }
         downstream.deadlines().report_request_begun();
         let arrived_at = generation.clock.now();
         let may_sample = || generation.insight.is_some() && generation.sampler.has_room(arrived_at);

@@ -95,7 +95,7 @@ pub struct ExtraFacts {
     pub traced: Option<Box<TracedRequest>>,
     /// How long the server took until its response began; `None` before.
     pub upstream_duration: Cell<Option<Nanos>>,
-    /// See [`read_asked`](super::http_check::read_asked); `None` for most requests.
+    /// See [`replace_by_asked`](super::http_check::replace_by_asked); `None` for most requests.
     pub refused_status: Option<StatusCode>,
 }
 

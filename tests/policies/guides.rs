@@ -51,7 +51,7 @@ identity:
             let policy = if is_asked { "match: /**\n" } else { policy };
             let missing = BASE.iter().filter(|(field, _)| {
                 let is_for_clients = ["listen:", "upstreams:"].contains(field);
-                !gateway.contains(field) && !(is_asked && is_for_clients)
+                !(gateway.contains(field) || is_asked && is_for_clients)
             });
             let base: String = missing.map(|(_, line)| *line).collect();
             let gateway = format!("{base}{gateway}");

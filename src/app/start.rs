@@ -30,6 +30,7 @@ use crate::net::tls::listener_tls;
 use crate::operator::{ApiKeyRegistry, BanRegistry, EntryRegistry, GrantRegistry};
 use crate::policy::{self, Diagnostic, LoadedConfig, ProcessSettings, Ruleset};
 use crate::serve::access::LogWriter;
+use crate::serve::worker::asked_tickets::AskedTickets;
 use crate::serve::worker::generation::RunningConfig;
 use crate::serve::worker::inherited_sockets::InheritedSockets;
 use crate::serve::worker::listen;
@@ -206,6 +207,7 @@ impl Gateway {
         let connection_senders: Arc<[_]> = connection_senders.into();
         let span_queue = self.exporter.lock().as_ref().map(Exporter::queue);
         let occupancy = Arc::new(Occupancy::default());
+        let asked_tickets = Arc::new(AskedTickets::default());
         let default_max_connections = listen::raise_connection_limit();
         let workers = sockets_by_worker
             .into_iter()
@@ -227,6 +229,7 @@ impl Gateway {
                     number,
                 ),
                 occupancy: occupancy.clone(),
+                asked_tickets: asked_tickets.clone(),
                 default_max_connections,
                 log_writer: log_writer.clone(),
                 span_queue: span_queue.clone(),

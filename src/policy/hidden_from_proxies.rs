@@ -26,7 +26,7 @@ pub(super) fn warn_of_hidden_facts(
             && asked_rules.contains(&rule.index)
         {
             let message = format!("for proxies that ask, the limit `{}` {effect}", rule.scope);
-            let help = "count requests by `rate` there, or let tollgate proxy them";
+            let help = "count requests by `rate` there, let tollgate proxy them, or settle tickets: docs/doors.md";
             cx.warn(location, message, Some(help.into()));
         }
     }

@@ -235,6 +235,15 @@ impl<B> SettlingBody<B> {
         }
     }
 
+    /// Takes out the ticket with its clock, so that the end of the body settles nothing; `None` if there is none.
+    pub fn take_ticket(&mut self) -> Option<(Ticket, Clock)> {
+        let mut open_ticket = self.open_ticket.take()?;
+        Some((
+            std::mem::take(&mut open_ticket.ticket),
+            open_ticket.clock.clone(),
+        ))
+    }
+
     /// The response body inside, without the ticket.
     pub fn inner(&self) -> &B {
         &self.inner

@@ -1,6 +1,9 @@
 //! What a check says.
 
-use super::common::Upstream;
+use tollgate::base::clock::{Clock, Nanos};
+use tollgate::serve::worker::asked_tickets::TICKET_LIFE;
+
+use super::common::{Upstream, wait_until};
 use super::{Asker, DOOR, start, write};
 
 const LIMITED: &str = "match: /**\nlimits: { per-ip: { key: ip, rate: 2/h } }\n";
@@ -84,7 +87,7 @@ fn one_status_replaces_the_others() {
         "0123456789abcdef: { user: ann }\n",
     )
     .unwrap();
-    let gateway = super::Gateway::start_in(folder, tollgate::base::clock::Clock::system());
+    let gateway = super::Gateway::start_in(folder, Clock::system());
     let mut proxy = Asker::of(&gateway);
     let mut check = |door_uri: &str, uri: &str, expected: (u16, Option<&str>)| {
         let fields = format!("X-Original-Method: GET\r\nX-Original-URI: {uri}\r\n");
@@ -156,6 +159,118 @@ fn limits_on_responses_count_every_request() {
             assert_eq!(proxy.ask("POST", path, "").status(), expected, "{path}");
         }
     }
+}
+
+/// The number of the ticket of an admitted request, for which the proxy has asked.
+fn ticket_of(proxy: &mut Asker, path: &str) -> Option<String> {
+    let fields = format!("X-Forwarded-Method: POST\r\nX-Forwarded-Uri: {path}\r\n");
+    let answer = proxy.ask_at("/?ticket", &fields);
+    let is_admitted = answer.status() == 200;
+    assert_eq!(is_admitted, answer.status() != 429);
+    is_admitted.then(|| answer.field("tollgate-ticket").unwrap().to_owned())
+}
+
+/// Says how the request of a ticket ended.
+fn settle(proxy: &mut Asker, ticket: &str, query: &str, fields: &str) -> u16 {
+    proxy
+        .ask_at(&format!("/?settle={ticket}&{query}"), fields)
+        .status()
+}
+
+#[test]
+fn a_proxy_says_how_requests_ended() {
+    let policies = [
+        (
+            "login",
+            "match: /login\nlimits: { guesses: { key: ip, rate: 2/h, count: status 401 } }\n",
+        ),
+        (
+            "cost",
+            "match: /cost\nlimits: { spent: { key: ip, rate: 10/h, count: cost header x-cost, reserve: 5 } }\n",
+        ),
+        (
+            "bytes",
+            "match: /bytes\nlimits: { sent: { key: ip, rate: 1000/h, count: cost bytes out } }\n",
+        ),
+        (
+            "open",
+            "match: /open\nlimits: { open: { key: ip, concurrent: 1 } }\n",
+        ),
+    ];
+    let gateway = start(&DOOR.replace("workers: 1", "workers: 2"), &policies);
+    let mut proxy = Asker::of(&gateway);
+    // Successful logins use nothing, however many there are.
+    for _ in 0..5 {
+        let ticket = ticket_of(&mut proxy, "/login").unwrap();
+        // Another connection may reach another worker.
+        let mut other = Asker::of(&gateway);
+        assert_eq!(settle(&mut other, &ticket, "status=200", ""), 204);
+        assert_eq!(settle(&mut other, &ticket, "status=200", ""), 404);
+    }
+    for _ in 0..2 {
+        let ticket = ticket_of(&mut proxy, "/login").unwrap();
+        assert_eq!(settle(&mut proxy, &ticket, "status=401", ""), 204);
+    }
+    assert_eq!(ticket_of(&mut proxy, "/login"), None);
+    // A cost that is said replaces what was reserved.
+    let ticket = ticket_of(&mut proxy, "/cost").unwrap();
+    assert_eq!(
+        settle(&mut proxy, &ticket, "status=200", "x-cost: 1\r\n"),
+        204
+    );
+    let ticket = ticket_of(&mut proxy, "/cost").unwrap();
+    assert_eq!(
+        settle(&mut proxy, &ticket, "status=200", "x-cost: 9\r\n"),
+        204
+    );
+    assert_eq!(ticket_of(&mut proxy, "/cost"), None);
+    let ticket = ticket_of(&mut proxy, "/bytes").unwrap();
+    assert_eq!(
+        settle(
+            &mut proxy,
+            &ticket,
+            "status=200&bytes_in=7&bytes_out=1000",
+            ""
+        ),
+        204
+    );
+    assert_eq!(ticket_of(&mut proxy, "/bytes"), None);
+    let ticket = ticket_of(&mut proxy, "/open").unwrap();
+    assert_eq!(ticket_of(&mut proxy, "/open"), None);
+    assert_eq!(settle(&mut proxy, &ticket, "status=200", ""), 204);
+    assert!(ticket_of(&mut proxy, "/open").is_some());
+    // What cannot be read settles nothing.
+    let number = "0".repeat(32);
+    for (query, expected) in [
+        (format!("settle={number}&status=200"), 404),
+        (format!("settle={number}"), 400),
+        (format!("settle={number}&status=99"), 400),
+        (format!("settle={number}&status=200&a=b"), 400),
+        ("settle=0&status=200".into(), 400),
+        ("settle=&status=200".into(), 400),
+        (format!("settle={number}&status=200&bytes_in=-1"), 400),
+    ] {
+        let status = proxy.ask_at(&format!("/?{query}"), "").status();
+        assert_eq!(status, expected, "{query}");
+    }
+}
+
+/// A ticket that nobody settles ends after a minute.
+#[test]
+fn forgotten_tickets_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = "match: /open\nlimits: { open: { key: ip, concurrent: 1 } }\n";
+    write(folder.path(), DOOR, &[("open", open)]);
+    let clock = Clock::manual(Nanos::from_secs(1_800_000_000));
+    let gateway = super::Gateway::start_in(folder, clock.clone());
+    let mut proxy = Asker::of(&gateway);
+    let ticket = ticket_of(&mut proxy, "/open").unwrap();
+    assert_eq!(ticket_of(&mut proxy, "/open"), None);
+    clock.advance(TICKET_LIFE);
+    wait_until("the permit is back", || {
+        ticket_of(&mut proxy, "/open").is_some()
+    });
+    assert_eq!(settle(&mut proxy, &ticket, "status=200", ""), 404);
 }
 
 /// What a change of the files cannot do: a door stays one.

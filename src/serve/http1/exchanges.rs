@@ -8,6 +8,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http::Version;
 use tower::Service;
 
@@ -19,6 +20,7 @@ use crate::net::flush_queue::YieldToOthers;
 use crate::serve::stack::body::{CLIENT_LEFT, ResponseBody};
 use crate::serve::stack::detached;
 use crate::serve::stack::downstream::Downstream;
+use crate::serve::stack::http_check;
 use crate::serve::stack::layers::Stack;
 use crate::serve::stack::observe::ObservedBody;
 use crate::serve::stack::peer::Peer;
@@ -63,11 +65,11 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Exchan
             .as_ref()
             .is_err_and(|unreadable| unreadable.gets_no_response);
         let generation = worker.generation();
-        let acme_response = head
+        let unobserved_response = head
             .as_ref()
             .ok()
-            .and_then(|head| respond_to_acme_challenge(head, peer, &generation));
-        let response = match acme_response {
+            .and_then(|head| respond_unobserved(head, peer, &generation));
+        let response = match unobserved_response {
             Some(response) => response,
             None => {
                 let mut response_future = pin!(stack.call(FreshRequest {
@@ -153,15 +155,26 @@ const UNREADABLE_EXPECTATIONS: ClientExpectations = ClientExpectations {
     accepts_trailers: false,
 };
 
-/// The response to an ACME http-01 challenge (RFC 8555 section 8.3) on a connection without TLS; `None` for every other
-/// request. Such requests are counted apart from all others.
-fn respond_to_acme_challenge(
+/// The response to an ACME http-01 challenge (RFC 8555 section 8.3), or to a proxy that says how a request ended, on a
+/// connection without TLS; `None` for every other request. No limit counts such requests.
+fn respond_unobserved(
     head: &Head,
     peer: &Peer,
     generation: &Generation,
 ) -> Option<Response<ObservedBody>> {
     if peer.is_tls {
         return None;
+    }
+    if peer.is_asking() {
+        let status = http_check::settle(head, peer, generation)?;
+        peer.deadlines.report_request_begun();
+        return Some(Response {
+            head: ResponseHead {
+                status,
+                ..ResponseHead::default()
+            },
+            body: ObservedBody::unobserved(ResponseBody::from_gateway(Bytes::new())),
+        });
     }
     let key_authorization = generation
         .challenge_tokens

@@ -10,11 +10,16 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{Method, StatusCode, Uri};
 
+use super::body::ResponseBody;
+use super::peer::Peer;
 use super::refusal::RefusalCause;
+use super::request_context::RequestContext;
 use super::stages::FreshRequest;
 use super::unreadable_request::{FirstLine, UnreadableRequest};
 use crate::http::head::{Fields, Head, Response};
 use crate::http::http1::MAX_TARGET_BYTES;
+use crate::serve::worker::asked_tickets::AskedTicket;
+use crate::serve::worker::generation::Generation;
 
 const FORWARDED_METHOD: &str = "x-forwarded-method";
 const FORWARDED_URI: &str = "x-forwarded-uri";
@@ -25,20 +30,29 @@ const ORIGINAL_URL: &str = "x-original-url";
 
 /// The field with the status that another one replaces.
 const STATUS_FIELD: &str = "tollgate-status";
+/// The field with the number by which the proxy may say how an admitted request ended.
+const TICKET_FIELD: &str = "tollgate-ticket";
+
+/// What the response to a proxy that asks is like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AskedReply {
+    /// The status of refusals other than 401 and 403, for proxies that understand only these; `None` if each keeps its own.
+    refused_status: Option<StatusCode>,
+    /// Whether the proxy will say how the request ended.
+    wants_ticket: bool,
+}
 
 /// A request that a proxy asks about.
 struct AskedRequest {
     /// The head of the client's request.
     head: Rc<Head>,
-    /// See [`replace_by_asked`].
-    refused_status: Option<StatusCode>,
+    reply: AskedReply,
 }
 
 /// Replaces a request that asks by the one that it asks about. That is unreadable if the proxy is not trusted, or if the
-/// description is not clear: 400. Returns the status of refusals other than 401 and 403, for proxies that understand only
-/// these; `None` if each keeps its own.
+/// description is not clear: 400. Returns what the response is like; `None` if that is nothing particular.
 #[cold]
-pub fn replace_by_asked(request: &mut FreshRequest) -> Option<StatusCode> {
+pub fn replace_by_asked(request: &mut FreshRequest) -> Option<AskedReply> {
     // What the connection remembers is of the request that asks.
     request.repeated_fields = None;
     let received = request.head.as_ref().ok()?;
@@ -52,7 +66,7 @@ pub fn replace_by_asked(request: &mut FreshRequest) -> Option<StatusCode> {
     match asked {
         Ok(asked) => {
             request.head = Ok(asked.head);
-            asked.refused_status
+            Some(asked.reply).filter(|reply| *reply != AskedReply::default())
         }
         Err(cause) => {
             request.head = Err(Box::new(UnreadableRequest {
@@ -71,7 +85,7 @@ pub fn replace_by_asked(request: &mut FreshRequest) -> Option<StatusCode> {
 ///
 /// The description is not clear: 400.
 fn read_trusted(received: &Head) -> Result<AskedRequest, RefusalCause> {
-    let refused_status = read_refused_status(received.uri.query())?;
+    let reply = read_reply(received.uri.query())?;
     let fields = &received.fields;
     let [forwarded, original] = [
         [FORWARDED_METHOD, FORWARDED_URI].as_slice(),
@@ -115,7 +129,7 @@ fn read_trusted(received: &Head) -> Result<AskedRequest, RefusalCause> {
             upgrade: None,
             fields,
         }),
-        refused_status,
+        reply,
     })
 }
 
@@ -176,23 +190,108 @@ fn required<'f>(fields: &'f Fields, name: &str) -> Result<&'f [u8], RefusalCause
     ))
 }
 
-/// The status in the query of the check's own URL: `status=403`.
-fn read_refused_status(query: Option<&str>) -> Result<Option<StatusCode>, RefusalCause> {
-    let Some(query) = query.filter(|query| !query.is_empty()) else {
-        return Ok(None);
-    };
-    // No other status: proxies may take a failure of the gateway for an admission.
-    match query {
-        "status=401" => Ok(Some(StatusCode::UNAUTHORIZED)),
-        "status=403" => Ok(Some(StatusCode::FORBIDDEN)),
-        _ => Err(RefusalCause::Bad(
-            "the query of a check may only be `status=403` or `status=401`, and the proxy must take off that of the client",
-        )),
+/// What the query of the check's own URL asks for: `status=403`, `ticket`, or both.
+fn read_reply(query: Option<&str>) -> Result<AskedReply, RefusalCause> {
+    let mut reply = AskedReply::default();
+    for parameter in query.unwrap_or_default().split('&') {
+        match parameter {
+            // No other status: proxies may take a failure of the gateway for an admission.
+            "status=401" => reply.refused_status = Some(StatusCode::UNAUTHORIZED),
+            "status=403" => reply.refused_status = Some(StatusCode::FORBIDDEN),
+            "ticket" => reply.wants_ticket = true,
+            "" => {}
+            _ => {
+                return Err(RefusalCause::Bad(
+                    "the query of a check may only be `status=403`, `status=401` and `ticket`, and the proxy must take off that of the client",
+                ));
+            }
+        }
+    }
+    Ok(reply)
+}
+
+/// Makes the response what the proxy has asked for: see [`AskedReply`].
+pub(super) fn adapt(
+    context: &RequestContext,
+    reply: AskedReply,
+    response: &mut Response<ResponseBody>,
+) {
+    if reply.wants_ticket
+        && let Some((ticket, clock)) = response.body.take_ticket()
+        && let Some(number) = context
+            .peer
+            .worker
+            .asked_tickets
+            .keep(AskedTicket { ticket, clock })
+    {
+        let number = format!("{number:032x}");
+        response.head.fields.set(TICKET_FIELD, number.as_bytes());
+    }
+    if let Some(refused_status) = reply.refused_status {
+        replace_status(response, refused_status);
     }
 }
 
+/// Settles the ticket of a request that a proxy has served. The query says how it ended, as in
+/// `settle=NUMBER&status=200&bytes_in=0&bytes_out=512`; header fields may state costs. `None` for another request, such as
+/// a check. No limit counts what a trusted proxy says.
+#[cold]
+pub fn settle(head: &Head, peer: &Peer, generation: &Generation) -> Option<StatusCode> {
+    let query = head
+        .uri
+        .query()
+        .filter(|query| query.starts_with("settle="))?;
+    if !generation.identifier.is_trusted_proxy(peer.remote) {
+        return Some(StatusCode::FORBIDDEN);
+    }
+    let Some(report) = read_report(query) else {
+        return Some(StatusCode::BAD_REQUEST);
+    };
+    let Some(mut asked) = peer.worker.asked_tickets.take(report.number) else {
+        return Some(StatusCode::NOT_FOUND);
+    };
+    let now = asked.clock.now();
+    asked
+        .ticket
+        .settle_reported((report.status, &head.fields), report.bytes, now);
+    Some(StatusCode::NO_CONTENT)
+}
+
+/// How a request ended.
+struct Report {
+    number: u128,
+    status: u16,
+    /// The bytes of the request's body, and of the response's.
+    bytes: [usize; 2],
+}
+
+/// Reads what a proxy says of a request; `None` if a part is missing, malformed or unknown.
+fn read_report(query: &str) -> Option<Report> {
+    let (mut number, mut status, mut bytes) = (None, None, [0; 2]);
+    for parameter in query.split('&') {
+        let (name, value) = parameter.split_once('=')?;
+        match name {
+            "settle" if value.len() == 32 => number = u128::from_str_radix(value, 16).ok(),
+            "status" => {
+                status = value
+                    .parse()
+                    .ok()
+                    .filter(|status| (100..600).contains(status))
+            }
+            "bytes_in" => bytes[0] = value.parse().ok()?,
+            "bytes_out" => bytes[1] = value.parse().ok()?,
+            _ => return None,
+        }
+    }
+    Some(Report {
+        number: number?,
+        status: status?,
+        bytes,
+    })
+}
+
 /// Replaces the status of a refusal for proxies that understand only 401 and 403, and adds a field with the status itself.
-pub fn replace_status<B>(response: &mut Response<B>, refused_status: StatusCode) {
+fn replace_status<B>(response: &mut Response<B>, refused_status: StatusCode) {
     let status = response.head.status;
     if status.is_success() {
         return;

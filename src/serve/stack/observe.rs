@@ -20,7 +20,7 @@ use tower::{Layer, Service};
 use super::body::{self, AdmittedBody, RequestBody, ResponseBody};
 use super::detached::{self, PendingExchange};
 use super::final_response::change_response_of;
-use super::http_check;
+use super::http_check::{self, AskedReply};
 use super::own_page;
 use super::peer::Peer;
 use super::refusal::Refusal;
@@ -109,18 +109,18 @@ impl<S> Observe<S> {
         peer: &Peer,
         generation: &Generation,
         traced: Option<Box<TracedRequest>>,
-        refused_status: Option<StatusCode>,
+        asked_reply: Option<AskedReply>,
     ) -> Option<Box<ExtraFacts>> {
         let is_needed = generation.ruleset.needs_extra_facts
             || self.access_log.needs_extra_facts()
             || traced.is_some()
-            || refused_status.is_some();
+            || asked_reply.is_some();
         is_needed.then(|| {
             Box::new(ExtraFacts {
                 request_id: RequestId::of_request(&head.fields, peer, generation),
                 received_bytes: self.access_log.has_bytes_in().then(Rc::default),
                 traced,
-                refused_status,
+                asked_reply,
                 ..ExtraFacts::default()
             })
         })
@@ -142,7 +142,7 @@ where
     }
 
     fn call(&mut self, mut request: FreshRequest) -> Self::Future {
-        let refused_status = match request.peer.is_asking() {
+        let asked_reply = match request.peer.is_asking() {
             true => http_check::replace_by_asked(&mut request),
             false => None,
         };
@@ -184,7 +184,7 @@ where
             head: (needs_head && unreadable.is_none()).then(|| head.clone()),
             unreadable_path,
             repeated_fields: repeated_fields.clone(),
-            extra: self.find_extra_facts(&head, &peer, &generation, traced, refused_status),
+            extra: self.find_extra_facts(&head, &peer, &generation, traced, asked_reply),
             peer,
             generation,
             access_log: self.access_log.clone(),

@@ -8,9 +8,10 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{Method, StatusCode};
+use http::Method;
 
 use super::body::SpareRelay;
+use super::http_check::AskedReply;
 use super::peer::Peer;
 use super::request_id::RequestId;
 use super::request_outcome::RequestOutcome;
@@ -96,7 +97,7 @@ pub struct ExtraFacts {
     /// How long the server took until its response began; `None` before.
     pub upstream_duration: Cell<Option<Nanos>>,
     /// See [`replace_by_asked`](super::http_check::replace_by_asked); `None` for most requests.
-    pub refused_status: Option<StatusCode>,
+    pub asked_reply: Option<AskedReply>,
 }
 
 /// What is known of a request when its context begins: see the fields of [`RequestContext`].

@@ -15,6 +15,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
+use super::asked_tickets::AskedTickets;
 use super::connection;
 use super::date_line::DateLine;
 use super::deadlines::{DeadlineClock, TICK, TICKS_PER_SECOND};
@@ -85,6 +86,8 @@ pub struct WorkerStart {
     pub placement: Placement,
     /// The open connections of all workers.
     pub occupancy: Arc<Occupancy>,
+    /// Tickets of requests that other proxies serve.
+    pub asked_tickets: Arc<AskedTickets>,
     /// Maximum number of connections of all workers, unless the gateway file sets one.
     pub default_max_connections: usize,
     /// Writes the access log.
@@ -236,6 +239,7 @@ fn build_worker(start: &WorkerStart) -> WorkerState {
             registry.worker_counter(number, Metric::ConnectionsRefused, &labels)
         }),
         occupancy: start.occupancy.clone(),
+        asked_tickets: start.asked_tickets.clone(),
         extra_discarded_bytes: Rc::default(),
         unproven_handshakes: Cell::new(0),
         quic_endpoints: RefCell::default(),
@@ -362,6 +366,7 @@ async fn run_periodic_work(worker: Rc<WorkerState>, log: Rc<WorkerLog>, clock: C
                 .admission
                 .store()
                 .set_wall(clock.wall_offset());
+            worker.asked_tickets.end_overdue(clock.now());
             step_pressure(&worker, &mut load_meter, &clock);
         }
         if tick_number.is_multiple_of(TICKS_PER_SECOND) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use quinn::Endpoint;
 
+use super::asked_tickets::AskedTickets;
 use super::date_line::DateLine;
 use super::deadlines::DeadlineClock;
 use super::generation::{Generation, RunningConfig};
@@ -61,6 +62,8 @@ pub struct WorkerState {
     pub(super) refused_connections: [WorkerCounter; 2],
     /// Open connections of all workers, and how many each address has.
     pub occupancy: Arc<Occupancy>,
+    /// Tickets of requests that other proxies serve.
+    pub asked_tickets: Arc<AskedTickets>,
     /// What closing connections have discarded of what their clients still sent: see `client_socket.rs`.
     pub extra_discarded_bytes: Rc<Cell<usize>>,
     /// Handshakes of QUIC whose clients have not proved their addresses, at all listeners.

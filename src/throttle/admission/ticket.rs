@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::base::clock::{Clock, Nanos};
 use crate::base::telemetry::WorkerCounter;
+use crate::http::head::Lookup;
 use crate::limit::cost;
 use crate::limit::{CountMode, Fingerprint, Identity, Rule, Scale};
 use crate::store::permits::PermitGuard;
@@ -176,6 +177,31 @@ impl Ticket {
         owner
             .or(first_reservation)
             .map_or(0, |reservation| reservation.key.0)
+    }
+
+    /// Settles all reservations by what somebody says who has served the request: the status, header fields that may state
+    /// costs, and the bytes of both bodies. A cost that is not stated charges what was reserved.
+    pub fn settle_reported(
+        &mut self,
+        (status, fields): (u16, &dyn Lookup),
+        [incoming_bytes, outgoing_bytes]: [usize; 2],
+        now: Nanos,
+    ) {
+        if let Some(bytes) = self.passed_bytes() {
+            bytes.add_incoming(incoming_bytes);
+            bytes.add_outgoing(outgoing_bytes);
+        }
+        let head = RequestProgress::Head {
+            status,
+            fields,
+            is_bodiless: false,
+        };
+        self.settle(head, now);
+        let end = RequestProgress::Ended {
+            meter: None,
+            trailers: None,
+        };
+        self.settle(end, now);
     }
 
     /// Settles all reservations that `progress` decides. Those that a later part of the response decides stay.

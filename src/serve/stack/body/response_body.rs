@@ -13,11 +13,13 @@ use super::body_error::Error;
 use super::compressed_body::CompressedBody;
 use super::early_close::{ClientEnd, CloseInsertion};
 use super::request_body::RequestBody;
+use crate::base::clock::Clock;
 use crate::http::content_coding::ContentCoding;
 use crate::http::head::hop_by_hop::strip_forbidden_trailers;
 use crate::serve::stack::request_deadline::RequestDeadline;
 use crate::serve::stack::upstream_load;
 use crate::serve::worker::deadlines::Deadlines;
+use crate::throttle::admission::Ticket;
 use crate::throttle::{OutcomeBody, SettlingBody};
 use crate::upstream::UpstreamBody;
 
@@ -326,6 +328,14 @@ impl ResponseBody {
     /// A body that the gateway has made.
     pub fn from_gateway(bytes: Bytes) -> ResponseBody {
         ResponseBody::FromGateway(Some(bytes).filter(|bytes| !bytes.is_empty()))
+    }
+
+    /// See [`SettlingBody::take_ticket`]. Only a request that was admitted has a ticket.
+    pub fn take_ticket(&mut self) -> Option<(Ticket, Clock)> {
+        match self {
+            ResponseBody::Admitted(body) => body.take_ticket(),
+            _ => None,
+        }
     }
 
     /// Takes the body out, and leaves an empty one.

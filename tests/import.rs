@@ -12,6 +12,8 @@ mod command;
 mod common;
 #[path = "import/equality.rs"]
 mod equality;
+#[path = "import/haproxy_counter.rs"]
+mod haproxy_counter;
 #[path = "import/mangled.rs"]
 mod mangled;
 

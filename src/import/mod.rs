@@ -11,7 +11,7 @@
 //! | `repair` | takes out what the gateway refuses |
 //! | `render` | prints the files and the report |
 //! | `documents` | reads inputs in YAML or JSON, of one or several documents, with the lines of their values |
-//! | `nginx`, `ingress` | one format each |
+//! | `nginx`, `ingress`, `haproxy` | one format each |
 //!
 //! A reader of a format fills an [`ImportDraft`] and an [`ImportReport`]. It never writes a limit that admits more than
 //! the source does, unless the report says so by [`Fate::Changed`].
@@ -24,6 +24,7 @@ use crate::policy::{self, Diagnostic, Severity};
 pub mod documents;
 pub mod error;
 pub mod files;
+pub mod haproxy;
 pub mod ingress;
 pub mod model;
 pub mod names;
@@ -52,17 +53,24 @@ pub enum SourceFormat {
     Nginx,
     /// Ingress resources of Kubernetes with annotations of ingress-nginx, as YAML or JSON.
     Ingress,
+    /// `haproxy.cfg`.
+    Haproxy,
 }
 
 impl SourceFormat {
     /// Every format.
-    pub const ALL: [SourceFormat; 2] = [SourceFormat::Nginx, SourceFormat::Ingress];
+    pub const ALL: [SourceFormat; 3] = [
+        SourceFormat::Nginx,
+        SourceFormat::Ingress,
+        SourceFormat::Haproxy,
+    ];
 
     /// The word for the format on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             SourceFormat::Nginx => "nginx",
             SourceFormat::Ingress => "ingress",
+            SourceFormat::Haproxy => "haproxy",
         }
     }
 }
@@ -100,6 +108,7 @@ pub fn import(format: SourceFormat, files: &[InputFile]) -> Result<Imported, Imp
     match format {
         SourceFormat::Nginx => nginx::read(files, &mut draft, &mut report)?,
         SourceFormat::Ingress => ingress::read(files, &mut draft, &mut report)?,
+        SourceFormat::Haproxy => haproxy::read(files, &mut draft, &mut report)?,
     }
     let first_path = files.first().map_or("", |file| file.path.as_str());
     if draft.routes.is_empty() {

@@ -70,7 +70,7 @@ fn imported(rate: &str, arguments: &str) -> (RateLimit, Fate) {
 }
 
 /// A request at a time in milliseconds; how long it waits if it is admitted.
-fn decide(limit: &RateLimit, words: &mut [u32], now: i64) -> Option<Nanos> {
+pub fn decide(limit: &RateLimit, words: &mut [u32], now: i64) -> Option<Nanos> {
     let now = Nanos(u64::try_from(now).expect("a time") * 1_000_000);
     let mut state = KeyState {
         limit,
@@ -86,10 +86,11 @@ fn decide(limit: &RateLimit, words: &mut [u32], now: i64) -> Option<Nanos> {
 }
 
 /// A generator of numbers that are the same in each run.
-struct Numbers(u64);
+pub struct Numbers(pub u64);
 
 impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
+    /// A number below a bound.
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)

@@ -38,7 +38,7 @@ mod methods;
 mod notes;
 mod server;
 mod syntax;
-mod upstream;
+pub(super) mod upstream;
 pub(super) mod variables;
 
 /// Reads all files into the draft.

@@ -295,7 +295,10 @@ fn read_value_map(
     match (absent, default) {
         // The first identity that a request has.
         (Some(first), Some(second))
-            if second.parts == [word.clone()] && first.parts.len() == 1 && second != first =>
+            if second.parts == [word.clone()]
+                && first.parts.len() == 1
+                && first.parts != ["everyone"]
+                && second != first =>
         {
             let part = format!("{word} or {}", first.parts.concat());
             key.cases.push(KeyCase {

@@ -7,6 +7,8 @@
 // A test that cannot be set up has failed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "import/bounds.rs"]
+mod bounds;
 #[path = "import/command.rs"]
 mod command;
 mod common;

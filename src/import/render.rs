@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::Imported;
 use super::files::OutputFile;
-use super::report::Fate;
+use super::report::{Fate, MAX_PATH_CHARS, printable};
 
 /// The files in one text, each behind a comment with its path.
 pub fn render_files(imported: &Imported) -> String {
@@ -40,7 +40,8 @@ pub fn render_report(imported: &Imported) -> String {
         let _ = writeln!(text, "note: {note}");
     }
     for file in &imported.needed_files {
-        let _ = writeln!(text, "needed: {}", file.path);
+        let path = printable(&file.path, MAX_PATH_CHARS);
+        let _ = writeln!(text, "needed: {path}");
     }
     let count = |fate| {
         imported

@@ -58,14 +58,14 @@ pub enum RuleAction {
 /// When a rule is looked at. The order is that of HAProxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RulePhase {
-    /// Pages of HAProxy itself.
-    Page,
     /// `tcp-request connection`
     Connection,
     /// `tcp-request session`
     Session,
     /// `tcp-request content`
     Content,
+    /// Pages of HAProxy itself.
+    Page,
     /// `http-request`
     Request,
     /// `redirect`

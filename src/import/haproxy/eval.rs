@@ -20,6 +20,8 @@ pub struct RuleSection {
     pub choices: Vec<BackendChoice>,
     /// Whether it has a server that is left.
     pub has_servers: bool,
+    /// Whether its connections begin with a header of the PROXY protocol.
+    pub has_proxy_header: bool,
 }
 
 impl RuleSection {
@@ -342,10 +344,10 @@ impl<'t> ConditionReader<'t> {
 
 /// The phases of a section that has the connection of the client, in their order.
 pub const PHASES: [RulePhase; 6] = [
-    RulePhase::Page,
     RulePhase::Connection,
     RulePhase::Session,
     RulePhase::Content,
+    RulePhase::Page,
     RulePhase::Request,
     RulePhase::Redirect,
 ];

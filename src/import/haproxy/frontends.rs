@@ -19,15 +19,22 @@ impl SectionReader<'_> {
     /// Reads the addresses of frontends, and adds their routes.
     pub(super) fn add_routes(mut self) -> Result<(), ImportError> {
         let mut frontends: Vec<(usize, Vec<BindAddress>)> = Vec::new();
-        let mut used: HashMap<String, ()> = HashMap::new();
+        let mut used: HashSet<String> = HashSet::new();
         for (index, section) in self.sections.iter().enumerate() {
             if !section.is_http || !is_front(section) {
                 self.report_binds(section);
                 continue;
             }
             let mut binds = self.read_binds(section);
+            // A socket for all addresses of IPv6 takes those of IPv4 too.
+            let of_ipv6: HashSet<(String, bool)> = binds
+                .iter()
+                .filter(|bind| bind.listener.address.starts_with("[::]:"))
+                .map(|bind| (ipv4_address(&bind.listener.address), bind.is_tls))
+                .collect();
+            binds.retain(|bind| !of_ipv6.contains(&(bind.listener.address.clone(), bind.is_tls)));
             binds.retain(|bind| {
-                let is_new = used.insert(bind.listener.address.clone(), ()).is_none();
+                let is_new = used.insert(ipv4_address(&bind.listener.address));
                 if !is_new {
                     let note = "another section listens at this address";
                     self.report.left(
@@ -241,4 +248,9 @@ impl SectionReader<'_> {
         }
         groups
     }
+}
+
+/// The address with all of IPv4 in place of all of IPv6.
+fn ipv4_address(address: &str) -> String {
+    address.replace("[::]:", "0.0.0.0:")
 }

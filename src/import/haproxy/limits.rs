@@ -45,6 +45,10 @@ impl RuleWalker<'_, '_> {
             let note = "its comparison has no counterpart; write `gt` and a number";
             return self.reader.mark(id, Fate::Left, note);
         };
+        if most == 0 && matches!(test.what.as_str(), "http_req_rate" | "conn_cur") {
+            self.stub(id, "a rule that refuses the first request", state);
+            return;
+        }
         for tracked in tracked {
             self.limit_of(id, terms, (&test.what, most), &tracked, state);
         }

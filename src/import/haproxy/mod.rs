@@ -256,11 +256,19 @@ impl SectionReader<'_> {
     /// Reads rules, tables and all other lines but those of servers and addresses.
     fn read_rules(&mut self, section: &ConfigSection, out: &mut RuleSection) {
         let mut named = NamedAcls::new();
-        // An ACL may stand behind the rule that uses it, but HAProxy looks it up as it reads the rule.
+        // A later line of a name adds to the ACL that earlier rules use.
+        for line in section.lines.iter().filter(|line| line.word(0) == "acl") {
+            self.table.read_acl(line, &mut named, self.report);
+        }
+        let has_header = |line: &ConfigLine| {
+            line.word(0) == "bind" && line.words.iter().any(|word| word == "accept-proxy")
+                || line.word(0) == "tcp-request" && line.word(2) == "expect-proxy"
+        };
+        out.has_proxy_header = section.lines.iter().any(has_header);
         for line in &section.lines {
             let (at, text) = (line.origin, &line.text);
             match (line.word(0), line.word(1)) {
-                ("acl", _) => self.table.read_acl(line, &mut named, self.report),
+                ("acl", _) => {}
                 (
                     "http-request" | "tcp-request" | "redirect" | "block" | "reqdeny" | "reqideny"
                     | "reqtarpit" | "reqitarpit" | "reqpass" | "reqipass" | "reqallow"
@@ -284,7 +292,7 @@ impl SectionReader<'_> {
                         self.report.taken(at, concern, text, "");
                         out.rules.push(rule);
                     } else if line.word(1) == "set-src" {
-                        let note = "of the addresses in the header, the last that is of no proxy is the client's; HAProxy takes the last one";
+                        let note = "of the addresses in the header, the last that is of no proxy is the client's; HAProxy takes the last one. So clients in the networks of the proxies can name another address here";
                         self.report.changed(at, Concern::Routing, text, note);
                     }
                 }

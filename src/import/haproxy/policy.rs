@@ -277,23 +277,25 @@ fn common_networks(table: &AclTable, unions: &[Vec<usize>]) -> Option<Vec<IpNet>
 ///
 /// The lists of all policies together are too long.
 pub fn share_lists(draft: &mut ImportDraft, path: &str) -> Result<(), ImportError> {
-    let first = draft
-        .routes
-        .first()
-        .map(|route| (route.deny.clone(), route.allow.clone()));
-    let Some((deny, allow)) = first else {
-        return Ok(());
-    };
-    if draft.routes.len() > 1 && draft.routes.iter().all(|route| route.deny == deny) {
-        draft.routes.iter_mut().for_each(|route| route.deny.clear());
-        draft.deny = deny;
-    }
-    if draft.routes.len() > 1 && draft.routes.iter().all(|route| route.allow == allow) {
-        draft
-            .routes
-            .iter_mut()
-            .for_each(|route| route.allow.clear());
-        draft.allow = allow;
+    let is_refused = |route: &RouteDraft| matches!(route.action, ActionDraft::Respond { status, .. } if status >= 400);
+    let served = draft.routes.iter().find(|route| !is_refused(route));
+    if draft.routes.len() > 1
+        && let Some((deny, allow)) = served.map(|route| (route.deny.clone(), route.allow.clone()))
+    {
+        // Where nobody passes, it does not matter who else is denied.
+        let mut routes = draft.routes.iter();
+        if routes.all(|route| route.deny == deny || is_refused(route) && route.deny.is_empty()) {
+            draft.routes.iter_mut().for_each(|route| route.deny.clear());
+            draft.deny = deny;
+        }
+        let mut routes = draft.routes.iter();
+        if routes.all(|route| route.allow == allow || is_refused(route) && route.allow.is_empty()) {
+            draft
+                .routes
+                .iter_mut()
+                .for_each(|route| route.allow.clear());
+            draft.allow = allow;
+        }
     }
     let lists = draft
         .routes

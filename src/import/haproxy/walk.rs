@@ -26,6 +26,8 @@ pub struct RuleWalker<'w, 't> {
 pub(super) struct WalkState {
     pub(super) outcome: CellOutcome,
     pub(super) changed: ChangedParts,
+    /// Whether a rule has changed the address.
+    is_source_changed: bool,
     /// The rules that count requests, by the number of their counter.
     pub(super) counted: Vec<Vec<TrackedRequests>>,
     /// Why the requests cannot be served.
@@ -92,8 +94,16 @@ impl RuleWalker<'_, '_> {
             .sections
             .get(section)
             .map_or(&[][..], |section| &section.rules);
+        let has_proxy_header = self
+            .sections
+            .get(section)
+            .is_some_and(|section| section.has_proxy_header);
+        let is_address_changed = state.changed.address;
         for phase in PHASES {
             state.skipped.clear();
+            // Before the header of the PROXY protocol is read, the address is that of the proxy.
+            let is_early = has_proxy_header && phase == RulePhase::Connection;
+            state.changed.address = is_early || is_address_changed || state.is_source_changed;
             let of_phase = rules
                 .iter()
                 .enumerate()
@@ -141,6 +151,7 @@ impl RuleWalker<'_, '_> {
                 }
                 RuleAction::Refuse("set-src") => {
                     state.changed.address = true;
+                    state.is_source_changed = true;
                     let note = "the address of a header has no counterpart here: write the networks of the proxies under `identity: \
                                 { ip: { trusted_proxies: [...] } }`";
                     self.reader.mark(id, Fate::Left, note);
@@ -157,7 +168,7 @@ impl RuleWalker<'_, '_> {
     }
 
     /// Requests that the rule may refuse get 503.
-    fn stub(&mut self, id: RuleId, what: &str, state: &mut WalkState) -> RuleResult {
+    pub(super) fn stub(&mut self, id: RuleId, what: &str, state: &mut WalkState) -> RuleResult {
         let note = format!(
             "{what} has no counterpart here. Requests that this may concern get 503, so that none passes without it; the policies \
              name the upstream in a comment"
@@ -291,8 +302,15 @@ impl RuleWalker<'_, '_> {
         terms: OpenTerms,
         state: &mut WalkState,
     ) -> RuleResult {
-        let own_table = self.sections.get(id.0).map_or("", |section| &section.name);
+        let own = self.sections.get(id.0);
+        let own_table = own.map_or("", |section| &section.name);
         let is_of_connections = matches!(rule.phase, RulePhase::Connection | RulePhase::Session);
+        let has_proxy_header = own.is_some_and(|section| section.has_proxy_header);
+        if has_proxy_header && is_of_connections {
+            let note = "it counts the proxies that connect, before the header of the PROXY protocol names the client";
+            self.reader.mark(id, Fate::Left, note);
+            return RuleResult::Next;
+        }
         // The first rule that counts a request by a counter is the only one.
         if let Some(slot) = state.counted.get_mut(counter)
             && !slot.iter().any(|earlier| earlier.terms.is_empty())
@@ -374,7 +392,7 @@ impl RuleWalker<'_, '_> {
 }
 
 /// How it goes on behind a rule.
-enum RuleResult {
+pub(super) enum RuleResult {
     Next,
     EndPhase,
     Decided(CellAction),
@@ -383,6 +401,12 @@ enum RuleResult {
 /// The outcome where `last` happens, unless an earlier rule may have refused the requests.
 fn finish(state: WalkState, last: CellAction, is_denied: bool) -> CellOutcome {
     let mut outcome = state.outcome;
+    if is_denied {
+        // Nobody passes, so it does not matter who was denied before.
+        outcome.deny.clear();
+        outcome.allow.clear();
+        outcome.require.clear();
+    }
     outcome.action = match state.stub {
         Some(what) if !is_denied => CellAction::Stub(what),
         _ => last,

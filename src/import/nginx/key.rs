@@ -248,6 +248,11 @@ fn read_value_map(
         let case = read_value(value, identities, key)?;
         match (pattern, case) {
             (MapPattern::Exact(text), _) if text.is_empty() => {}
+            (MapPattern::Exact(text), _) if text.chars().any(char::is_control) => {
+                return Err(
+                    "a value with control characters has no counterpart under `for`".into(),
+                );
+            }
             (MapPattern::Exact(text), _) if matches!(&**text, "present" | "absent") => {
                 return Err(format!(
                     "`{text}` is a word that means something else under `for`"

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use rustls::pki_types::ServerName;
+
 use super::syntax::Directive;
 use super::variables::{TextPart, split_text, variable_names};
 use crate::import::model::{ImportDraft, UpstreamDraft};
@@ -290,7 +292,10 @@ pub fn server_url(scheme: &str, server: &str) -> Result<String, String> {
         };
     }
     let authority: http::uri::Authority = server.parse().map_err(|_| fail())?;
+    // The name of a server with TLS must be one that a certificate can have.
+    let is_name = |host: &str| ServerName::try_from(host.trim_matches(['[', ']'])).is_ok();
     let is_valid = !server.contains('@')
+        && (scheme != "https" || is_name(authority.host()))
         && !authority.host().trim_matches(['[', ']']).is_empty()
         && (authority.as_str() == authority.host()
             || authority.port_u16().is_some_and(|port| port > 0));

@@ -86,7 +86,9 @@ pub fn read_test(words: &[String], table: &mut AclTable) -> (AclTest, Vec<String
         "src" if sample.converters.is_empty() && values.method.is_empty() => {
             read_addresses(&values, table)
         }
-        "path" | "url" if has_plain_converters(&["url_dec"]) => read_paths(&values, table),
+        "path" if has_plain_converters(&["url_dec"]) => read_paths(&values, table),
+        // A whole URL has the query too.
+        "url" if has_plain_converters(&[]) && values.method == "beg" => read_paths(&values, table),
         "hdr" | "req.hdr" | "req.fhdr" | "fhdr"
             if sample.argument(0).eq_ignore_ascii_case("host") =>
         {

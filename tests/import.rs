@@ -18,6 +18,8 @@ mod equality;
 mod haproxy_counter;
 #[path = "import/mangled.rs"]
 mod mangled;
+#[path = "import/never_looser.rs"]
+mod never_looser;
 
 use std::fmt::Write;
 use std::fs;

@@ -11,7 +11,8 @@
 //! | `repair` | takes out what the gateway refuses |
 //! | `render` | prints the files and the report |
 //! | `documents` | reads inputs in YAML or JSON, of one or several documents, with the lines of their values |
-//! | `nginx`, `ingress`, `haproxy` | one format each |
+//! | `nginx`, `ingress`, `haproxy`, `traefik` | one format each |
+//! | `field_edits` | changes of header fields that policies may make |
 //!
 //! A reader of a format fills an [`ImportDraft`] and an [`ImportReport`]. It never writes a limit that admits more than
 //! the source does, unless the report says so by [`Fate::Changed`].
@@ -23,6 +24,7 @@ use crate::policy::{self, Diagnostic, Severity};
 
 pub mod documents;
 pub mod error;
+pub mod field_edits;
 pub mod files;
 pub mod haproxy;
 pub mod ingress;
@@ -32,6 +34,7 @@ pub mod nginx;
 pub mod render;
 pub mod repair;
 pub mod report;
+pub mod traefik;
 pub mod write;
 mod yaml_text;
 
@@ -55,14 +58,17 @@ pub enum SourceFormat {
     Ingress,
     /// `haproxy.cfg`.
     Haproxy,
+    /// Dynamic and static configurations of Traefik in YAML, and its resources of Kubernetes.
+    Traefik,
 }
 
 impl SourceFormat {
     /// Every format.
-    pub const ALL: [SourceFormat; 3] = [
+    pub const ALL: [SourceFormat; 4] = [
         SourceFormat::Nginx,
         SourceFormat::Ingress,
         SourceFormat::Haproxy,
+        SourceFormat::Traefik,
     ];
 
     /// The word for the format on the command line.
@@ -71,6 +77,7 @@ impl SourceFormat {
             SourceFormat::Nginx => "nginx",
             SourceFormat::Ingress => "ingress",
             SourceFormat::Haproxy => "haproxy",
+            SourceFormat::Traefik => "traefik",
         }
     }
 }
@@ -109,6 +116,7 @@ pub fn import(format: SourceFormat, files: &[InputFile]) -> Result<Imported, Imp
         SourceFormat::Nginx => nginx::read(files, &mut draft, &mut report)?,
         SourceFormat::Ingress => ingress::read(files, &mut draft, &mut report)?,
         SourceFormat::Haproxy => haproxy::read(files, &mut draft, &mut report)?,
+        SourceFormat::Traefik => traefik::read(files, &mut draft, &mut report)?,
     }
     let first_path = files.first().map_or("", |file| file.path.as_str());
     if draft.routes.is_empty() {

@@ -298,7 +298,7 @@ fn read_value_map(
     let needs_values = !listed.is_empty();
     let word = source_word(source, needs_values, identities, key)?;
     match (absent, default) {
-        // The first identity that a request has.
+        // The first identity that a request has. A constant is no identity, and gets a limit of its own.
         (Some(first), Some(second))
             if second.parts == [word.clone()]
                 && first.parts.len() == 1

@@ -1,0 +1,174 @@
+//! Finds out which router takes which requests, and has the policies written.
+
+use std::collections::HashMap;
+
+use super::Input;
+use super::cells::{Cell, CellTable, MAX_CELLS, Owner, TooManyCells};
+use super::policies::PolicyWriter;
+use super::redirects::{add_redirects, tls_ports};
+use super::routers::Router;
+use super::treatment::{
+    Claim, Variant, claims, listeners_with_tls, treatments, used_entry_points, variants,
+};
+use crate::import::error::ImportError;
+use crate::import::model::ImportDraft;
+use crate::import::report::{Concern, ImportReport};
+
+/// Fills the draft with all that the files say. `path` is that of the first file.
+pub fn assemble(
+    mut input: Input<'_>,
+    path: &str,
+    draft: &mut ImportDraft,
+    report: &mut ImportReport,
+) -> Result<(), ImportError> {
+    drop_duplicates(&mut input.routers, report);
+    let too_many = |what: &str| {
+        ImportError::at(
+            path,
+            1,
+            1,
+            format!("this becomes more than {MAX_CELLS} {what}"),
+        )
+        .with_help("import fewer routers at a time")
+    };
+    if input.routers.len() > MAX_CELLS {
+        return Err(too_many("routers"));
+    }
+    let uses = used_entry_points(&input.routers, &mut input.entry_points, report);
+    let are_tls = listeners_with_tls(&input.entry_points, &uses, &input.routers);
+    let variants = variants(&input.routers, &uses, &input.entry_points, &are_tls, report);
+    let claims = claims(&variants, &input.routers, report);
+    if claims.len() > MAX_CELLS {
+        return Err(too_many("routes"));
+    }
+    let table = fill_table(&claims, &variants, &input.routers)
+        .map_err(|TooManyCells| too_many("routes"))?;
+    report_precedences(&table, &claims, &variants, &input.routers, report);
+    input
+        .entry_points
+        .write(&are_tls, &input.tls.certificates, draft, report);
+    let tls_ports = tls_ports(&input.entry_points, &are_tls);
+    add_redirects(&input.entry_points, &tls_ports, draft, report);
+    let mut writer = PolicyWriter {
+        input: &mut input,
+        tls_ports,
+        draft,
+        report,
+    };
+    let mut cells_of: Vec<(bool, Vec<&Cell>)> = vec![(false, Vec::new()); variants.len()];
+    for claim in &claims {
+        if let Some((has_claims, _)) = cells_of.get_mut(claim.variant) {
+            *has_claims = true;
+        }
+    }
+    for cell in table.cells() {
+        let variant = claims.get(cell.owner).map(|claim| claim.variant);
+        if let Some((_, cells)) = variant.and_then(|variant| cells_of.get_mut(variant)) {
+            cells.push(cell);
+        }
+    }
+    for (variant, (has_claims, cells)) in variants.iter().zip(&cells_of) {
+        writer.add_variant(variant, *has_claims, cells, &claims);
+    }
+    input.middlewares.report_unused(report);
+    input.services.report_unused(report);
+    Ok(())
+}
+
+/// Takes out routers with one name, of which Traefik serves none.
+fn drop_duplicates(routers: &mut Vec<Router>, report: &mut ImportReport) {
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    for router in routers.iter() {
+        *counts.entry(router.key.clone()).or_default() += 1;
+    }
+    routers.retain(|router| {
+        let is_single = counts.get(&router.key) == Some(&1);
+        if !is_single {
+            let note = "another router has this name, and Traefik serves neither";
+            report.left(router.at, Concern::Routing, &router.text(), note);
+        }
+        is_single
+    });
+}
+
+fn fill_table(
+    claims: &[Claim],
+    variants: &[Variant],
+    routers: &[Router],
+) -> Result<CellTable, TooManyCells> {
+    let treatments = treatments(variants);
+    let owner = |claim: &Claim| {
+        let variant = variants.get(claim.variant);
+        Owner {
+            router: variant.map_or(0, |variant| variant.router),
+            priority: variant
+                .and_then(|variant| routers.get(variant.router))
+                .map_or(0, |router| router.priority),
+            treatment: treatments.get(claim.variant).copied().unwrap_or(0),
+        }
+    };
+    let owners: Vec<Owner> = claims.iter().map(owner).collect();
+    let mut order: Vec<usize> = (0..claims.len()).collect();
+    order.sort_by_key(|index| std::cmp::Reverse(owners.get(*index).map(|owner| owner.priority)));
+    let mut table = CellTable::default();
+    for index in order {
+        let Some(claim) = claims.get(index) else {
+            continue;
+        };
+        for host in &claim.region.hosts {
+            for path in &claim.region.paths {
+                let cell = Cell {
+                    host: host.clone(),
+                    path: path.clone(),
+                    methods: claim.region.methods.clone(),
+                    listeners: variants
+                        .get(claim.variant)
+                        .map_or(0, |variant| variant.listeners),
+                    owner: index,
+                    is_stub: claim.stub.is_some(),
+                };
+                table.insert(cell, &owners)?;
+            }
+        }
+    }
+    Ok(table)
+}
+
+fn report_precedences(
+    table: &CellTable,
+    claims: &[Claim],
+    variants: &[Variant],
+    routers: &[Router],
+    report: &mut ImportReport,
+) {
+    let router = |owner: usize| routers.get(variants.get(claims.get(owner)?.variant)?.router);
+    for precedence in &table.precedences {
+        let (Some(winner), Some(loser)) = (router(precedence.winner), router(precedence.loser))
+        else {
+            continue;
+        };
+        if precedence.is_tie {
+            let note = format!(
+                "router {} has the same priority, so Traefik does not say which of them takes what both match: it gets 503. \
+                 Give them priorities",
+                winner.name
+            );
+            report.left(loser.at, Concern::Routing, &loser.text(), &note);
+        } else if claims
+            .get(precedence.winner)
+            .is_some_and(|claim| claim.stub.is_some())
+        {
+            let note = format!(
+                "router {} is before it, and what both match gets 503, as is said there",
+                winner.name
+            );
+            report.left(loser.at, Concern::Routing, &loser.text(), &note);
+        } else {
+            let note = format!(
+                "router {} is before it, and keeps what both match",
+                winner.name
+            );
+            report.taken(loser.at, Concern::Routing, &loser.text(), &note);
+        }
+    }
+}

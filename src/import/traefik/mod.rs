@@ -1,0 +1,175 @@
+//! Imports configurations of Traefik in YAML: the dynamic and the static configuration, and resources of Kubernetes.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `rule`, `matchers`, `region` | rules of routers, as hosts, paths and methods |
+//! | `cells` | keeps the priorities of routers |
+//! | `entry_points`, `tls` | listeners, certificates and options of TLS |
+//! | `middlewares`, `rules`, `limits`, `headers`, `paths` | what middlewares do |
+//! | `services` | upstreams |
+//! | `routers`, `kubernetes` | routers of both kinds of input |
+//! | `assembly`, `treatment`, `policies`, `redirects` | which router takes which requests, and their policies |
+//! | `names`, `durations` | names with providers, and times |
+
+use super::documents::{InputValue, read_documents};
+use super::error::ImportError;
+use super::files::InputFile;
+use super::model::ImportDraft;
+use super::report::{Concern, ImportReport};
+use assembly::assemble;
+use entry_points::{EntryPoints, read_entry_points};
+use kubernetes::{is_resource, read_resource};
+use middlewares::Middlewares;
+use names::{Named, Provider};
+use routers::{Router, read_router};
+use services::Services;
+use tls::TlsOptions;
+
+mod assembly;
+mod cells;
+mod durations;
+mod entry_points;
+mod headers;
+mod kubernetes;
+mod limits;
+mod matchers;
+mod middlewares;
+mod names;
+mod paths;
+mod policies;
+mod redirects;
+mod region;
+mod routers;
+mod rule;
+mod rules;
+mod services;
+mod tls;
+mod treatment;
+
+/// All that the files say.
+#[derive(Debug, Default)]
+struct Input<'v> {
+    entry_points: EntryPoints,
+    middlewares: Middlewares<'v>,
+    services: Services<'v>,
+    tls: TlsOptions,
+    routers: Vec<Router>,
+}
+
+/// Reads all files into the draft.
+///
+/// # Errors
+///
+/// A file that is no YAML, that is a template, or that is TOML; or more routers than an import may have.
+pub fn read(
+    files: &[InputFile],
+    draft: &mut ImportDraft,
+    report: &mut ImportReport,
+) -> Result<(), ImportError> {
+    let mut documents = Vec::new();
+    for (index, file) in files.iter().enumerate() {
+        check_language(file)?;
+        documents.extend(read_documents(index, file)?);
+    }
+    let mut input = Input::default();
+    for document in &documents {
+        let root = document.root();
+        match is_resource(root) {
+            true => read_resource(root, &mut input, report),
+            false => read_configuration(root, &mut input, report),
+        }
+    }
+    let path = files.first().map_or("", |file| file.path.as_str());
+    assemble(input, path, draft, report)
+}
+
+/// Refuses TOML and templates, whose values are not what they say.
+fn check_language(file: &InputFile) -> Result<(), ImportError> {
+    let lines = file.text.lines().map(str::trim);
+    let mut lines = lines
+        .enumerate()
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    if let Some((index, _)) = lines.clone().find(|(_, line)| line.contains("{{")) {
+        let line = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        return Err(
+            ImportError::at(&file.path, line, 1, "the file is a template")
+                .with_help("import what Traefik makes of it, without `{{ }}`"),
+        );
+    }
+    let is_toml = lines.next().is_some_and(|(_, line)| {
+        let table = line
+            .strip_prefix('[')
+            .and_then(|line| line.split(']').next());
+        let is_key = |c: char| c.is_ascii_alphanumeric() || "._-[ \"".contains(c);
+        let is_table = table
+            .is_some_and(|table| table.starts_with(|c: char| c.is_ascii_alphabetic() || c == '['))
+            && line.contains(']')
+            && !line.contains([',', ':', '{']);
+        let is_assignment = line
+            .split_once('=')
+            .is_some_and(|(key, _)| !key.is_empty() && key.chars().all(is_key));
+        is_table || is_assignment
+    });
+    if is_toml || file.path.to_ascii_lowercase().ends_with(".toml") {
+        return Err(ImportError::at(&file.path, 1, 1, "TOML is not read")
+            .with_help("convert the file to YAML, which Traefik reads too"));
+    }
+    Ok(())
+}
+
+/// Reads a document of the static or of the dynamic configuration.
+fn read_configuration<'v>(root: InputValue<'v>, input: &mut Input<'v>, report: &mut ImportReport) {
+    if root.entries().next().is_none() {
+        report.left(
+            root.origin(),
+            Concern::Other,
+            "document",
+            "it is no configuration of Traefik",
+        );
+    }
+    for (field, at, value) in root.entries() {
+        match field {
+            "entryPoints" => read_entry_points(value, &mut input.entry_points, report),
+            "http" => read_http(value, input, report),
+            "tls" => input.tls.read(value, report),
+            "tcp" | "udp" => {
+                for (section, _, named) in value.entries() {
+                    for (name, at, _) in named.entries() {
+                        let text = format!("{field} {section} {name}");
+                        report.left(at, Concern::Routing, &text, "tollgate speaks HTTP only");
+                    }
+                }
+                report.left(at, Concern::Routing, field, "tollgate speaks HTTP only");
+            }
+            _ => report.left(
+                at,
+                Concern::Other,
+                field,
+                "it is neither about routes nor about limits",
+            ),
+        }
+    }
+}
+
+fn read_http<'v>(http: InputValue<'v>, input: &mut Input<'v>, report: &mut ImportReport) {
+    for (section, at, entries) in http.entries() {
+        let named = entries.entries().map(|(name, at, value)| Named {
+            name: Provider::File.full_name(name, None),
+            provider: Provider::File,
+            value,
+            at,
+        });
+        match section {
+            "routers" => input
+                .routers
+                .extend(named.filter_map(|router| read_router(&router, report))),
+            "services" => named.for_each(|service| input.services.add(service)),
+            "middlewares" => named.for_each(|middleware| input.middlewares.add(middleware)),
+            "serversTransports" => {
+                let note = "certificates of servers are verified; write `tls: { roots: FILE }` at the upstream";
+                report.left(at, Concern::Other, section, note);
+            }
+            _ => report.left(at, Concern::Routing, section, "it is not read"),
+        }
+    }
+}

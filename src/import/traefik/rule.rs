@@ -1,0 +1,289 @@
+//! Reads the rules of routers, of both versions of the language: matchers with `&&`, `||`, `!` and parentheses.
+
+use super::matchers::read_matcher;
+use super::region::Region;
+
+/// Maximum number of alternatives of a rule.
+const MAX_ALTERNATIVES: usize = 64;
+/// Maximum nesting of parentheses and negations.
+const MAX_DEPTH: usize = 32;
+
+/// Reads a rule as the regions that it takes.
+///
+/// # Errors
+///
+/// The text is no rule, so that Traefik does not serve the router either.
+pub fn read_rule(text: &str) -> Result<Vec<Region>, String> {
+    let tokens = tokens(text)?;
+    let mut reader = RuleReader {
+        tokens: &tokens,
+        next: 0,
+    };
+    let regions = reader.alternatives(0)?;
+    match reader.peek() {
+        None => Ok(regions),
+        Some(token) => Err(format!("the rule goes on with `{}`", token.text())),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Word(String),
+    Text(String),
+    Sign(&'static str),
+}
+
+impl Token {
+    fn text(&self) -> &str {
+        match self {
+            Token::Word(text) | Token::Text(text) => text,
+            Token::Sign(sign) => sign,
+        }
+    }
+}
+
+fn tokens(text: &str) -> Result<Vec<Token>, String> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let signs = ["&&", "||", "!", "(", ")", ","];
+        if let Some(sign) = signs.into_iter().find(|sign| rest.starts_with(sign)) {
+            tokens.push(Token::Sign(sign));
+            rest = rest.get(sign.len()..).unwrap_or("");
+        } else if first == '`' {
+            let (quoted, after) = rest
+                .get(1..)
+                .and_then(|inner| inner.split_once('`'))
+                .ok_or("a backtick is not closed")?;
+            tokens.push(Token::Text(quoted.to_owned()));
+            rest = after;
+        } else if matches!(first, '"' | '\'') {
+            let (quoted, after) = unquote(rest.get(1..).unwrap_or(""), first)?;
+            tokens.push(Token::Text(quoted));
+            rest = after;
+        } else if first.is_ascii_alphabetic() {
+            let end = rest
+                .find(|c: char| !c.is_ascii_alphanumeric())
+                .unwrap_or(rest.len());
+            let (word, after) = rest.split_at(end);
+            tokens.push(Token::Word(word.to_owned()));
+            rest = after;
+        } else {
+            return Err(format!("the rule has `{first}` where none can be"));
+        }
+        rest = rest.trim_start();
+    }
+    Ok(tokens)
+}
+
+/// The text up to the quote that ends it, and what follows.
+fn unquote(text: &str, quote: char) -> Result<(String, &str), String> {
+    let mut out = String::new();
+    let mut chars = text.char_indices();
+    while let Some((index, c)) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some((_, escaped @ ('\\' | '"' | '\''))) => out.push(escaped),
+                _ => return Err("an escape in quotes is not read; write backticks".into()),
+            },
+            c if c == quote => return Ok((out, text.get(index + 1..).unwrap_or(""))),
+            c => out.push(c),
+        }
+    }
+    Err("a quote is not closed".into())
+}
+
+struct RuleReader<'t> {
+    tokens: &'t [Token],
+    next: usize,
+}
+
+impl<'t> RuleReader<'t> {
+    fn peek(&self) -> Option<&'t Token> {
+        self.tokens.get(self.next)
+    }
+
+    fn take_sign(&mut self, sign: &'static str) -> bool {
+        let is_next = self.peek() == Some(&Token::Sign(sign));
+        self.next += usize::from(is_next);
+        is_next
+    }
+
+    fn alternatives(&mut self, depth: usize) -> Result<Vec<Region>, String> {
+        let mut regions = self.conjunction(depth)?;
+        while self.take_sign("||") {
+            regions.extend(self.conjunction(depth)?);
+            regions = bounded(regions);
+        }
+        Ok(regions)
+    }
+
+    fn conjunction(&mut self, depth: usize) -> Result<Vec<Region>, String> {
+        let mut regions = self.operand(depth)?;
+        while self.take_sign("&&") {
+            let others = self.operand(depth)?;
+            let both = |one: &Region| {
+                let found: Vec<Region> = others
+                    .iter()
+                    .filter_map(|other| one.intersect(other))
+                    .collect();
+                found
+            };
+            regions = bounded(regions.iter().flat_map(both).collect());
+        }
+        Ok(regions)
+    }
+
+    fn operand(&mut self, depth: usize) -> Result<Vec<Region>, String> {
+        if depth > MAX_DEPTH {
+            return Err(format!("the rule is more than {MAX_DEPTH} deep"));
+        }
+        if self.take_sign("!") {
+            self.operand(depth + 1)?;
+            return Ok(vec![Region::some_of_everything(
+                "`!` has no counterpart in a match",
+            )]);
+        }
+        if self.take_sign("(") {
+            let regions = self.alternatives(depth + 1)?;
+            return match self.take_sign(")") {
+                true => Ok(regions),
+                false => Err("a parenthesis is not closed".into()),
+            };
+        }
+        let Some(Token::Word(name)) = self.peek() else {
+            return Err("the rule lacks a matcher".into());
+        };
+        self.next += 1;
+        let arguments = self.arguments()?;
+        read_matcher(name, &arguments)
+    }
+
+    fn arguments(&mut self) -> Result<Vec<String>, String> {
+        if !self.take_sign("(") {
+            return Err("a matcher lacks its parentheses".into());
+        }
+        let mut arguments = Vec::new();
+        loop {
+            match self.peek() {
+                Some(Token::Text(text)) => arguments.push(text.clone()),
+                _ => return Err("a matcher lacks a text in backticks".into()),
+            }
+            self.next += 1;
+            if self.take_sign(")") {
+                return Ok(arguments);
+            }
+            if !self.take_sign(",") {
+                return Err("a matcher is not closed".into());
+            }
+        }
+    }
+}
+
+/// The regions, or in place of too many one that has them all.
+fn bounded(regions: Vec<Region>) -> Vec<Region> {
+    let size = |region: &Region| region.hosts.len().saturating_mul(region.paths.len());
+    let total: usize = regions.iter().map(size).sum();
+    match regions.len() > MAX_ALTERNATIVES || total > 16 * MAX_ALTERNATIVES {
+        true => vec![Region::some_of_everything(
+            "the rule has too many alternatives",
+        )],
+        false => regions,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::region::path_text;
+    use super::*;
+
+    /// Each region as `HOSTS PATHS METHODS FIT`.
+    fn read(rule: &str) -> Vec<String> {
+        let regions = read_rule(rule).unwrap_or_else(|error| panic!("{rule}: {error}"));
+        let text = |region: &Region| {
+            let hosts: Vec<String> = region.hosts.iter().map(ToString::to_string).collect();
+            let paths: Vec<String> = region.paths.iter().map(|path| path_text(path)).collect();
+            let fit = format!("{:?}", region.fit);
+            let fit = fit.split('(').next().unwrap_or("").to_owned();
+            format!(
+                "{} {} {} {fit}",
+                hosts.join(","),
+                paths.join(","),
+                region.methods.join(",")
+            )
+        };
+        regions.iter().map(text).collect()
+    }
+
+    #[test]
+    fn rules_as_regions() {
+        for (rule, expected) in [
+            ("Host(`A.example.com`)", vec!["a.example.com /**  Exact"]),
+            (
+                "Host(`a.b`, `c.d`) && PathPrefix(`/x`)",
+                vec!["a.b,c.d /x/**  Exact"],
+            ),
+            (
+                "(Host(`a.b`) || Host(`c.d`)) && Method(`GET`)",
+                vec!["a.b /** GET Exact", "c.d /** GET Exact"],
+            ),
+            ("Host(`a.b`) && Host(`c.d`)", vec![]),
+            (
+                "PathPrefix(`/a`) && Header(`x`, `y`)",
+                vec!["* /a/**  Superset"],
+            ),
+            (
+                "Host(`a.b`) && !PathPrefix(`/admin`)",
+                vec!["a.b /**  Superset"],
+            ),
+            (
+                "HostRegexp(`^.+\\.example\\.com$`)",
+                vec!["*.example.com /**  Exact"],
+            ),
+            (
+                "HostRegexp(`{sub:[a-z]+}.example.com`)",
+                vec!["*.example.com /**  Approximate"],
+            ),
+            (
+                "PathRegexp(`^/users/[^/]+$`)",
+                vec!["* /users/*  Approximate"],
+            ),
+            ("PathRegexp(`\\.php$`)", vec!["* /**  Superset"]),
+            (
+                "Path(\"/a\") || Path('/b')",
+                vec!["* /a  Exact", "* /b  Exact"],
+            ),
+        ] {
+            assert_eq!(read(rule), expected, "{rule}");
+        }
+    }
+
+    #[test]
+    fn texts_that_are_no_rules() {
+        for rule in [
+            "",
+            "Host",
+            "Host()",
+            "Host(`a`",
+            "Host(`a`) &&",
+            "(Host(`a`)",
+            "Nope(`a`)",
+            "Host(`a`) Host(`b`)",
+            "Host(`a) ",
+            "Host(a)",
+            "HostSNI(`*`)",
+            "Host(`a`) & Host(`b`)",
+        ] {
+            assert!(read_rule(rule).is_err(), "{rule}");
+        }
+        let deep = format!("{}Host(`a.b`)", "!".repeat(50));
+        assert!(read_rule(&deep).is_err());
+    }
+
+    #[test]
+    fn rules_with_too_many_alternatives() {
+        let one = "(Host(`a.b`) || Host(`c.d`) || Host(`e.f`) || PathPrefix(`/a`))";
+        let rule = [one; 12].join(" && ");
+        assert_eq!(read(&rule), ["* /**  Superset"]);
+    }
+}

@@ -1,0 +1,289 @@
+//! Which routers are served at which listeners, and which of their regions become matches.
+
+use std::collections::HashMap;
+
+use super::entry_points::EntryPoints;
+use super::region::{Fit, Region};
+use super::routers::Router;
+use super::rule::read_rule;
+use crate::import::report::{Concern, ImportReport};
+
+/// A router at entry points that add the same middlewares to it.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// The index of the router.
+    pub router: usize,
+    /// The listeners, one bit each.
+    pub listeners: u64,
+    /// Full names of all its middlewares, those of the entry points first.
+    pub middlewares: Vec<String>,
+    /// Whether it is over TLS.
+    pub is_tls: bool,
+    /// The full name of its options of TLS; empty for the default ones.
+    pub tls_options: String,
+}
+
+/// A region of a variant that becomes matches.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The index of the variant.
+    pub variant: usize,
+    /// Its requests.
+    pub region: Region,
+    /// Why they get 503 in place of what the router says.
+    pub stub: Option<String>,
+}
+
+/// Whether each entry point speaks TLS: if all its routers do, or if it says so.
+pub fn listeners_with_tls(
+    points: &EntryPoints,
+    uses: &[Vec<usize>],
+    routers: &[Router],
+) -> Vec<bool> {
+    let mut counts = vec![(0_usize, 0_usize); points.list.len()];
+    for (router, used) in routers.iter().zip(uses) {
+        for index in used {
+            if let Some(count) = counts.get_mut(*index) {
+                match router.tls_options {
+                    Some(_) => count.0 += 1,
+                    None => count.1 += 1,
+                }
+            }
+        }
+    }
+    let points = points.list.iter().zip(counts);
+    points
+        .map(|(point, (with_tls, plain))| {
+            point.has_tls || (with_tls > 0 && (plain == 0 || point.address.ends_with("443")))
+        })
+        .collect()
+}
+
+/// The indexes of the entry points of each router.
+pub fn used_entry_points(
+    routers: &[Router],
+    points: &mut EntryPoints,
+    report: &mut ImportReport,
+) -> Vec<Vec<usize>> {
+    for router in routers {
+        for (name, at) in &router.entry_points {
+            points.assume(name, *at, report);
+        }
+    }
+    if points.list.is_empty() && !points.is_static {
+        let first = routers.first().map(|router| router.at).unwrap_or_default();
+        let has_tls = |router: &Router| router.tls_options.is_some();
+        if routers.iter().any(|router| !has_tls(router)) {
+            points.assume("web", first, report);
+        }
+        if routers.iter().any(has_tls) {
+            points.assume("websecure", first, report);
+        }
+    }
+    let mut uses = Vec::with_capacity(routers.len());
+    for router in routers {
+        let mut used = Vec::new();
+        for (name, at) in &router.entry_points {
+            match points.index(name) {
+                Some(index) if !used.contains(&index) => used.push(index),
+                Some(_) => {}
+                None => {
+                    let text = format!("entryPoint {name}");
+                    report.left(
+                        *at,
+                        Concern::Routing,
+                        &text,
+                        "the static configuration does not have it",
+                    );
+                }
+            }
+        }
+        if router.entry_points.is_empty() {
+            used = points.defaults();
+        }
+        uses.push(used);
+    }
+    uses
+}
+
+/// Each router at its listeners, parted by what entry points add to it.
+pub fn variants(
+    routers: &[Router],
+    uses: &[Vec<usize>],
+    points: &EntryPoints,
+    are_tls: &[bool],
+    report: &mut ImportReport,
+) -> Vec<Variant> {
+    let mut variants: Vec<Variant> = Vec::new();
+    for (index, (router, used)) in routers.iter().zip(uses).enumerate() {
+        let first = variants.len();
+        for listener in used {
+            let Some((point, is_tls)) = points.list.get(*listener).zip(are_tls.get(*listener))
+            else {
+                continue;
+            };
+            if point.redirect.is_some() {
+                let note = format!(
+                    "at the entry point {} all requests are redirected before it",
+                    point.name
+                );
+                report.taken(router.at, Concern::Routing, &router.text(), &note);
+                continue;
+            }
+            if (router.tls_options.is_some() || point.has_tls) != *is_tls {
+                let (own, other) = if *is_tls {
+                    ("without", "over")
+                } else {
+                    ("over", "without")
+                };
+                let note = format!(
+                    "it is not served at the entry point {}: there its requests are {own} TLS, and others {other} it",
+                    point.name
+                );
+                report.changed(router.at, Concern::Routing, &router.text(), &note);
+                continue;
+            }
+            let mut middlewares = point.middlewares.clone();
+            middlewares.extend(router.middlewares.iter().cloned());
+            let tls_options = match &router.tls_options {
+                Some(options) => options.clone(),
+                None if *is_tls => point.tls_options.clone(),
+                None => String::new(),
+            };
+            let is_alike = |other: &&mut Variant| {
+                other.middlewares == middlewares
+                    && other.is_tls == *is_tls
+                    && other.tls_options == tls_options
+            };
+            let known = variants.iter_mut().skip(first).find(is_alike);
+            match known {
+                Some(known) => known.listeners |= 1 << listener,
+                None => variants.push(Variant {
+                    router: index,
+                    listeners: 1 << listener,
+                    middlewares,
+                    is_tls: *is_tls,
+                    tls_options,
+                }),
+            }
+        }
+        if variants.len() == first
+            && !used.iter().any(|index| {
+                points
+                    .list
+                    .get(*index)
+                    .is_some_and(|point| point.redirect.is_some())
+            })
+        {
+            report.left(
+                router.at,
+                Concern::Routing,
+                &router.text(),
+                "it is served at no entry point",
+            );
+        }
+    }
+    variants
+}
+
+/// A number for each variant, which variants share that treat requests alike.
+pub fn treatments(variants: &[Variant]) -> Vec<usize> {
+    let mut known: HashMap<(&[String], &str, bool), usize> = HashMap::new();
+    variants
+        .iter()
+        .map(|variant| {
+            let next = known.len();
+            *known
+                .entry((&variant.middlewares, &variant.tls_options, variant.is_tls))
+                .or_insert(next)
+        })
+        .collect()
+}
+
+/// The regions of all variants that become matches. One that cannot be told from those of other routers becomes 503, unless
+/// the other routers treat requests alike.
+pub fn claims(variants: &[Variant], routers: &[Router], report: &mut ImportReport) -> Vec<Claim> {
+    let treatments = treatments(variants);
+    let mut regions: Vec<(usize, Region)> = Vec::new();
+    for (index, variant) in variants.iter().enumerate() {
+        let Some(router) = routers.get(variant.router) else {
+            continue;
+        };
+        match read_rule(&router.rule) {
+            Ok(read) if read.is_empty() => {
+                let note = "no request can match its rule, so Traefik does not serve it";
+                report.left(router.at, Concern::Routing, &router.text(), note);
+            }
+            Ok(read) => {
+                // What is exact comes first, so that the rest cannot take its place.
+                let mut read = read;
+                read.sort_by(|a, b| a.fit.cmp(&b.fit));
+                regions.extend(read.into_iter().map(|region| (index, region)));
+            }
+            Err(reason) => {
+                let note = format!("{reason}, so Traefik does not serve it");
+                report.left(router.at, Concern::Routing, &router.text(), &note);
+            }
+        }
+    }
+    let priority = |index: usize| {
+        let variant = variants.get(index)?;
+        routers.get(variant.router).map(|router| router.priority)
+    };
+    let mut claims = Vec::new();
+    for (index, region) in &regions {
+        let (Some(variant), Some(treatment)) = (variants.get(*index), treatments.get(*index))
+        else {
+            continue;
+        };
+        let Some(router) = routers.get(variant.router) else {
+            continue;
+        };
+        let is_doubtful = region.fit != Fit::Exact;
+        let mut others_below = 0;
+        let mut has_different = false;
+        for (other, others_region) in regions.iter().filter(|_| is_doubtful) {
+            let Some(other_variant) = variants.get(*other) else {
+                continue;
+            };
+            let is_other = other_variant.router != variant.router
+                && other_variant.listeners & variant.listeners != 0
+                && (region.fit == Fit::Approximate || priority(*other) <= priority(*index));
+            if is_other && region.overlaps(others_region) {
+                others_below += 1;
+                has_different |= treatments.get(*other) != Some(treatment);
+            }
+        }
+        let text = router.text();
+        for note in &region.notes {
+            report.changed(router.at, Concern::Routing, &text, note);
+        }
+        let stub = match &region.fit {
+            Fit::Exact => None,
+            Fit::Approximate if !has_different => None,
+            Fit::Approximate => {
+                let note = "other routers with other middlewares may take some of these requests: they get 503";
+                report.left(router.at, Concern::Routing, &text, note);
+                Some("requests that are not told apart".to_owned())
+            }
+            Fit::Superset(reason) if others_below > 0 && !has_different => {
+                let note = format!(
+                    "{reason}. Its requests go to the next router, which has the same middlewares"
+                );
+                report.left(router.at, Concern::Routing, &text, &note);
+                continue;
+            }
+            Fit::Superset(reason) => {
+                let note = format!("{reason}. All requests that it may take get 503");
+                report.left(router.at, Concern::Routing, &text, &note);
+                Some(reason.clone())
+            }
+        };
+        claims.push(Claim {
+            variant: *index,
+            region: region.clone(),
+            stub,
+        });
+    }
+    claims
+}

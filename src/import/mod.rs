@@ -11,8 +11,9 @@
 //! | `repair` | takes out what the gateway refuses |
 //! | `render` | prints the files and the report |
 //! | `documents` | reads inputs in YAML or JSON, of one or several documents, with the lines of their values |
-//! | `nginx`, `ingress`, `haproxy`, `traefik` | one format each |
+//! | `nginx`, `ingress`, `haproxy`, `traefik`, `kong` | one format each |
 //! | `field_edits` | changes of header fields that policies may make |
+//! | `routing` | routes with priorities, as matches of policies |
 //!
 //! A reader of a format fills an [`ImportDraft`] and an [`ImportReport`]. It never writes a limit that admits more than
 //! the source does, unless the report says so by [`Fate::Changed`].
@@ -28,12 +29,14 @@ pub mod field_edits;
 pub mod files;
 pub mod haproxy;
 pub mod ingress;
+pub mod kong;
 pub mod model;
 pub mod names;
 pub mod nginx;
 pub mod render;
 pub mod repair;
 pub mod report;
+pub mod routing;
 pub mod traefik;
 pub mod write;
 mod yaml_text;
@@ -60,15 +63,18 @@ pub enum SourceFormat {
     Haproxy,
     /// Dynamic and static configurations of Traefik in YAML, and its resources of Kubernetes.
     Traefik,
+    /// Declarative configurations of Kong in YAML or JSON.
+    Kong,
 }
 
 impl SourceFormat {
     /// Every format.
-    pub const ALL: [SourceFormat; 4] = [
+    pub const ALL: [SourceFormat; 5] = [
         SourceFormat::Nginx,
         SourceFormat::Ingress,
         SourceFormat::Haproxy,
         SourceFormat::Traefik,
+        SourceFormat::Kong,
     ];
 
     /// The word for the format on the command line.
@@ -78,6 +84,7 @@ impl SourceFormat {
             SourceFormat::Ingress => "ingress",
             SourceFormat::Haproxy => "haproxy",
             SourceFormat::Traefik => "traefik",
+            SourceFormat::Kong => "kong",
         }
     }
 }
@@ -117,6 +124,7 @@ pub fn import(format: SourceFormat, files: &[InputFile]) -> Result<Imported, Imp
         SourceFormat::Ingress => ingress::read(files, &mut draft, &mut report)?,
         SourceFormat::Haproxy => haproxy::read(files, &mut draft, &mut report)?,
         SourceFormat::Traefik => traefik::read(files, &mut draft, &mut report)?,
+        SourceFormat::Kong => kong::read(files, &mut draft, &mut report)?,
     }
     let first_path = files.first().map_or("", |file| file.path.as_str());
     if draft.routes.is_empty() {

@@ -2,21 +2,19 @@
 
 use std::collections::HashMap;
 
-use super::Input;
-use super::cells::{Cell, CellTable, MAX_CELLS, Owner, TooManyCells};
+use super::input::TraefikInput;
 use super::policies::PolicyWriter;
 use super::redirects::{add_redirects, tls_ports};
 use super::routers::Router;
-use super::treatment::{
-    Claim, Variant, claims, listeners_with_tls, treatments, used_entry_points, variants,
-};
+use super::treatment::{Claim, Variant, claims, listeners_with_tls, used_entry_points, variants};
 use crate::import::error::ImportError;
 use crate::import::model::ImportDraft;
 use crate::import::report::{Concern, ImportReport};
+use crate::import::routing::cells::{CellTable, MAX_CELLS, MatchCell, MatchOwner, TooManyCells};
 
 /// Fills the draft with all that the files say. `path` is that of the first file.
 pub fn assemble(
-    mut input: Input<'_>,
+    mut input: TraefikInput<'_>,
     path: &str,
     draft: &mut ImportDraft,
     report: &mut ImportReport,
@@ -41,8 +39,7 @@ pub fn assemble(
     if claims.len() > MAX_CELLS {
         return Err(too_many("routes"));
     }
-    let table = fill_table(&claims, &variants, &input.routers)
-        .map_err(|TooManyCells| too_many("routes"))?;
+    let table = fill_table(&claims, &variants).map_err(|TooManyCells| too_many("routes"))?;
     report_precedences(&table, &claims, &variants, &input.routers, report);
     input
         .entry_points
@@ -55,7 +52,7 @@ pub fn assemble(
         draft,
         report,
     };
-    let mut cells_of: Vec<(bool, Vec<&Cell>)> = vec![(false, Vec::new()); variants.len()];
+    let mut cells_of: Vec<(bool, Vec<&MatchCell>)> = vec![(false, Vec::new()); variants.len()];
     for claim in &claims {
         if let Some((has_claims, _)) = cells_of.get_mut(claim.variant) {
             *has_claims = true;
@@ -91,23 +88,8 @@ fn drop_duplicates(routers: &mut Vec<Router>, report: &mut ImportReport) {
     });
 }
 
-fn fill_table(
-    claims: &[Claim],
-    variants: &[Variant],
-    routers: &[Router],
-) -> Result<CellTable, TooManyCells> {
-    let treatments = treatments(variants);
-    let owner = |claim: &Claim| {
-        let variant = variants.get(claim.variant);
-        Owner {
-            router: variant.map_or(0, |variant| variant.router),
-            priority: variant
-                .and_then(|variant| routers.get(variant.router))
-                .map_or(0, |router| router.priority),
-            treatment: treatments.get(claim.variant).copied().unwrap_or(0),
-        }
-    };
-    let owners: Vec<Owner> = claims.iter().map(owner).collect();
+fn fill_table(claims: &[Claim], variants: &[Variant]) -> Result<CellTable, TooManyCells> {
+    let owners: Vec<MatchOwner> = claims.iter().map(|claim| claim.owner).collect();
     let mut order: Vec<usize> = (0..claims.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(owners.get(*index).map(|owner| owner.priority)));
     let mut table = CellTable::default();
@@ -117,7 +99,7 @@ fn fill_table(
         };
         for host in &claim.region.hosts {
             for path in &claim.region.paths {
-                let cell = Cell {
+                let cell = MatchCell {
                     host: host.clone(),
                     path: path.clone(),
                     methods: claim.region.methods.clone(),

@@ -1,8 +1,8 @@
 //! Resources of Kubernetes: IngressRoute, Middleware, TLSOption and TraefikService.
 
-use super::Input;
+use super::input::TraefikInput;
 use super::middlewares::references;
-use super::names::{Named, Provider};
+use super::names::{NamedObject, Provider};
 use super::routers::{Router, ServiceUse, has_field, read_entry_points, read_priority};
 use super::services::{Services, checked_hosts, join_weighted, read_settings};
 use crate::import::documents::InputValue;
@@ -12,7 +12,7 @@ use crate::import::report::{Concern, ImportReport};
 /// Reads a resource, or those of a list, into `input`.
 pub fn read_resource<'v>(
     resource: InputValue<'v>,
-    input: &mut Input<'v>,
+    input: &mut TraefikInput<'v>,
     report: &mut ImportReport,
 ) {
     let kind = resource.text_of("kind").unwrap_or("");
@@ -27,7 +27,7 @@ pub fn read_resource<'v>(
     let at = resource.origin();
     let text = format!("{kind} {name}");
     let spec = resource.get("spec");
-    let named = |value| Named {
+    let named = |value| NamedObject {
         name: provider.full_name(name, None),
         provider: provider.clone(),
         value,
@@ -80,7 +80,7 @@ fn read_ingress_route<'v>(
     spec: InputValue<'v>,
     name: &str,
     provider: &Provider,
-    input: &mut Input<'v>,
+    input: &mut TraefikInput<'v>,
     report: &mut ImportReport,
 ) {
     for (field, at, value) in spec.entries() {

@@ -26,7 +26,7 @@ pub enum LimitResult {
 }
 
 /// One group of requests that are counted by the same key.
-struct Source {
+struct RequestSource {
     key: String,
     clients: ClientsDraft,
 }
@@ -97,7 +97,7 @@ pub fn read_rate_limit(
     }
     report.note("IPv6: Traefik counts each address for itself. tollgate counts a /64 as one client, which is stricter.");
     report.note("Each replica of Traefik counts for itself, and so does each gateway. To share counts write `store: redis://HOST:6379`.");
-    let limit = |source: Source| LimitDraft {
+    let limit = |source: RequestSource| LimitDraft {
         name: name.to_owned(),
         origins: vec![at],
         key: vec![source.key],
@@ -146,7 +146,7 @@ pub fn read_in_flight(
         Err(reason) => return LimitResult::Blocked(reason),
     };
     report.taken(at, Concern::Limits, &text, "");
-    let limit = |source: Source| LimitDraft {
+    let limit = |source: RequestSource| LimitDraft {
         name: name.to_owned(),
         origins: vec![at],
         key: vec![source.key],
@@ -170,7 +170,7 @@ fn read_source(
     at: Origin,
     identities: &mut IdentityDrafts,
     report: &mut ImportReport,
-) -> Result<Vec<Source>, String> {
+) -> Result<Vec<RequestSource>, String> {
     let criterion = value.get("sourceCriterion");
     let of = |field| criterion.and_then(|criterion| criterion.get(field));
     let strategy = of("ipStrategy");
@@ -194,7 +194,7 @@ fn read_source(
         }
     }
     let all = |key: &str| {
-        vec![Source {
+        vec![RequestSource {
             key: key.to_owned(),
             clients: Vec::new(),
         }]
@@ -249,7 +249,7 @@ fn header_sources(
     at: Origin,
     identities: &mut IdentityDrafts,
     report: &mut ImportReport,
-) -> Vec<Source> {
+) -> Vec<RequestSource> {
     let Some(word) = identities.word(&IdentityPlace::Header(name.to_owned())) else {
         let note = "no limit counts by this header: all clients of the router are counted together";
         report.changed(
@@ -258,17 +258,17 @@ fn header_sources(
             &format!("requestHeaderName: {name}"),
             note,
         );
-        return vec![Source {
+        return vec![RequestSource {
             key: "everyone".into(),
             clients: Vec::new(),
         }];
     };
     vec![
-        Source {
+        RequestSource {
             key: word.clone(),
             clients: Vec::new(),
         },
-        Source {
+        RequestSource {
             key: "everyone".into(),
             clients: vec![(word, vec!["absent".into()])],
         },

@@ -1,9 +1,9 @@
 //! The matchers of rules: what each takes, as a region.
 
-use super::region::{Fit, Region, parse_path};
 use crate::import::nginx::location::read_location;
 use crate::import::nginx::variables::parse_network;
 use crate::import::report::printable;
+use crate::import::routing::region::{Fit, Region, parse_path};
 use crate::route::pattern::{HostPattern, MethodSet, Segment};
 
 /// Maximum number of arguments of a matcher.

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 
 use super::headers::read_headers;
 use super::limits::{LimitResult, read_in_flight, read_rate_limit};
-use super::names::{Named, Provider};
+use super::names::{NamedObject, Provider};
 use super::paths::{read_path_change, read_redirect_regex};
-use super::rules::{RedirectRule, RouteRules};
+use super::rules::{ChainContext, RedirectRule, RouteRules};
 use crate::import::documents::InputValue;
 use crate::import::field_edits::EditedHead;
-use crate::import::model::IdentityDrafts;
 use crate::import::nginx::variables::parse_network;
 use crate::import::report::{Concern, ImportReport, Origin};
 
@@ -24,27 +23,15 @@ pub struct Middlewares<'v> {
 
 #[derive(Debug)]
 struct Middleware<'v> {
-    named: Named<'v>,
+    named: NamedObject<'v>,
     /// Whether another one has this name, so that Traefik has neither.
     is_ambiguous: bool,
     is_used: bool,
 }
 
-/// What a middleware is read with.
-pub struct ChainContext<'r> {
-    /// Identities of the configuration that is made.
-    pub identities: &'r mut IdentityDrafts,
-    /// What becomes of each line.
-    pub report: &'r mut ImportReport,
-    /// Whether the requests are over TLS.
-    pub is_tls: bool,
-    /// The only host of the router; `None` if there are several or any.
-    pub host: Option<&'r str>,
-}
-
 impl<'v> Middlewares<'v> {
     /// Adds a middleware.
-    pub fn add(&mut self, named: Named<'v>) {
+    pub fn add(&mut self, named: NamedObject<'v>) {
         let name = named.name.clone();
         let is_ambiguous = self.named.contains_key(&name);
         let middleware = self.named.entry(name).or_insert(Middleware {
@@ -109,7 +96,7 @@ impl<'v> Middlewares<'v> {
                 continue;
             };
             middleware.is_used = true;
-            let Named {
+            let NamedObject {
                 provider,
                 value,
                 at: defined_at,

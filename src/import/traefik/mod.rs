@@ -2,13 +2,13 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `rule`, `matchers`, `region` | rules of routers, as hosts, paths and methods |
-//! | `cells` | keeps the priorities of routers |
+//! | `rule`, `matchers` | rules of routers, as regions of requests |
 //! | `entry_points`, `tls` | listeners, certificates and options of TLS |
 //! | `middlewares`, `rules`, `limits`, `headers`, `paths` | what middlewares do |
 //! | `services` | upstreams |
 //! | `routers`, `kubernetes` | routers of both kinds of input |
 //! | `assembly`, `treatment`, `policies`, `redirects` | which router takes which requests, and their policies |
+//! | `input` | all that the files say |
 //! | `names`, `durations` | names with providers, and times |
 
 use super::documents::{InputValue, read_documents};
@@ -17,19 +17,17 @@ use super::files::InputFile;
 use super::model::ImportDraft;
 use super::report::{Concern, ImportReport};
 use assembly::assemble;
-use entry_points::{EntryPoints, read_entry_points};
+use entry_points::read_entry_points;
+use input::TraefikInput;
 use kubernetes::{is_resource, read_resource};
-use middlewares::Middlewares;
-use names::{Named, Provider};
-use routers::{Router, read_router};
-use services::Services;
-use tls::TlsOptions;
+use names::{NamedObject, Provider};
+use routers::read_router;
 
 mod assembly;
-mod cells;
 mod durations;
 mod entry_points;
 mod headers;
+mod input;
 mod kubernetes;
 mod limits;
 mod matchers;
@@ -38,23 +36,12 @@ mod names;
 mod paths;
 mod policies;
 mod redirects;
-mod region;
 mod routers;
 mod rule;
 mod rules;
 mod services;
 mod tls;
 mod treatment;
-
-/// All that the files say.
-#[derive(Debug, Default)]
-struct Input<'v> {
-    entry_points: EntryPoints,
-    middlewares: Middlewares<'v>,
-    services: Services<'v>,
-    tls: TlsOptions,
-    routers: Vec<Router>,
-}
 
 /// Reads all files into the draft.
 ///
@@ -71,7 +58,7 @@ pub fn read(
         check_language(file)?;
         documents.extend(read_documents(index, file)?);
     }
-    let mut input = Input::default();
+    let mut input = TraefikInput::default();
     for document in &documents {
         let root = document.root();
         match is_resource(root) {
@@ -118,7 +105,11 @@ fn check_language(file: &InputFile) -> Result<(), ImportError> {
 }
 
 /// Reads a document of the static or of the dynamic configuration.
-fn read_configuration<'v>(root: InputValue<'v>, input: &mut Input<'v>, report: &mut ImportReport) {
+fn read_configuration<'v>(
+    root: InputValue<'v>,
+    input: &mut TraefikInput<'v>,
+    report: &mut ImportReport,
+) {
     if root.entries().next().is_none() {
         report.left(
             root.origin(),
@@ -151,9 +142,9 @@ fn read_configuration<'v>(root: InputValue<'v>, input: &mut Input<'v>, report: &
     }
 }
 
-fn read_http<'v>(http: InputValue<'v>, input: &mut Input<'v>, report: &mut ImportReport) {
+fn read_http<'v>(http: InputValue<'v>, input: &mut TraefikInput<'v>, report: &mut ImportReport) {
     for (section, at, entries) in http.entries() {
-        let named = entries.entries().map(|(name, at, value)| Named {
+        let named = entries.entries().map(|(name, at, value)| NamedObject {
             name: Provider::File.full_name(name, None),
             provider: Provider::File,
             value,

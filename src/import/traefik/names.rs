@@ -35,7 +35,7 @@ impl Provider {
 
 /// An object with a name.
 #[derive(Clone, Debug)]
-pub struct Named<'v> {
+pub struct NamedObject<'v> {
     /// Its full name.
     pub name: String,
     /// The provider that it comes from.

@@ -1,10 +1,9 @@
 //! Middlewares that change paths, and redirects by regular expressions.
 
-use super::middlewares::ChainContext;
-use super::region::parse_path;
-use super::rules::{RedirectRule, RouteRules};
+use super::rules::{ChainContext, RedirectRule, RouteRules};
 use crate::import::documents::InputValue;
 use crate::import::report::{Concern, ImportReport, Origin};
+use crate::import::routing::region::parse_path;
 use crate::route::canonical_host::canonical_host;
 use crate::route::pattern::Segment;
 

@@ -2,18 +2,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::Input;
-use super::cells::Cell;
 use super::entry_points::listener_name;
-use super::middlewares::ChainContext;
+use super::input::TraefikInput;
 use super::redirects::redirect_target;
-use super::region::{parse_path, path_text};
 use super::routers::{Router, ServiceUse};
-use super::rules::RouteRules;
+use super::rules::{ChainContext, RouteRules};
 use super::treatment::{Claim, Variant};
 use crate::import::model::{ActionDraft, ImportDraft, LimitUseDraft, RouteDraft};
 use crate::import::nginx::variables::network_text;
 use crate::import::report::{Concern, ImportReport};
+use crate::import::routing::cells::MatchCell;
+use crate::import::routing::region::{parse_path, path_text};
 use crate::route::pattern::{HostPattern, Segment};
 
 /// Maximum number of paths of a policy.
@@ -21,7 +20,7 @@ const MAX_PATHS: usize = 32;
 
 /// What becomes of the requests of a cell. Cells with the same become one policy.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-struct Outcome {
+struct CellOutcome {
     action: ActionDraft,
     strip: Option<String>,
     prefix: Option<String>,
@@ -30,7 +29,7 @@ struct Outcome {
 /// Makes policies of the matches of routers.
 pub struct PolicyWriter<'r, 'v> {
     /// All that the files say.
-    pub input: &'r mut Input<'v>,
+    pub input: &'r mut TraefikInput<'v>,
     /// The ports of listeners with TLS.
     pub tls_ports: Vec<u16>,
     /// The configuration that is made.
@@ -45,7 +44,7 @@ impl PolicyWriter<'_, '_> {
         &mut self,
         variant: &Variant,
         has_claims: bool,
-        cells: &[&Cell],
+        cells: &[&MatchCell],
         claims: &[Claim],
     ) {
         let Some(router) = self.input.routers.get(variant.router).cloned() else {
@@ -89,18 +88,18 @@ impl PolicyWriter<'_, '_> {
             .into_iter()
             .map(|limit| LimitUseDraft::Shared(self.draft.add_limit(limit)))
             .collect();
-        let mut groups: Vec<(Outcome, Cell, Vec<String>, Vec<String>)> = Vec::new();
+        let mut groups: Vec<(CellOutcome, MatchCell, Vec<String>, Vec<String>)> = Vec::new();
         let mut by_match: BTreeMap<(Vec<String>, u64, String, usize), usize> = BTreeMap::new();
-        let mut outcomes: Vec<Outcome> = Vec::new();
+        let mut outcomes: Vec<CellOutcome> = Vec::new();
         for cell in cells {
             let stub = claims
                 .get(cell.owner)
                 .and_then(|claim| claim.stub.as_deref());
             let stub = stub.or_else(|| cell.is_stub.then_some("routers of one priority"));
             let outcome = match stub {
-                Some(reason) => Outcome {
+                Some(reason) => CellOutcome {
                     action: ActionDraft::not_imported(reason),
-                    ..Outcome::default()
+                    ..CellOutcome::default()
                 },
                 None => self.outcome(&router, cell, &rules, &forward),
             };
@@ -141,7 +140,7 @@ impl PolicyWriter<'_, '_> {
             }
         }
         // Hosts with the same paths share a policy.
-        let mut merged: Vec<(Outcome, Cell, Vec<String>, Vec<String>)> = Vec::new();
+        let mut merged: Vec<(CellOutcome, MatchCell, Vec<String>, Vec<String>)> = Vec::new();
         let mut by_paths: HashMap<(Vec<String>, Vec<String>, u64, String), usize> = HashMap::new();
         for (outcome, cell, hosts, paths) in groups {
             let owner_key = claims
@@ -208,13 +207,13 @@ impl PolicyWriter<'_, '_> {
     fn outcome(
         &mut self,
         router: &Router,
-        cell: &Cell,
+        cell: &MatchCell,
         rules: &RouteRules,
         forward: &ActionDraft,
-    ) -> Outcome {
-        let failed = |reason: &str| Outcome {
+    ) -> CellOutcome {
+        let failed = |reason: &str| CellOutcome {
             action: ActionDraft::not_imported(reason),
-            ..Outcome::default()
+            ..CellOutcome::default()
         };
         if let Some(reason) = &rules.blocked {
             return failed(reason);
@@ -222,12 +221,12 @@ impl PolicyWriter<'_, '_> {
         if let Some(redirect) = &rules.redirect {
             let target = redirect_target(redirect, &cell.host, &self.tls_ports);
             return match target {
-                Some(to) => Outcome {
+                Some(to) => CellOutcome {
                     action: ActionDraft::Redirect {
                         to,
                         status: redirect.status,
                     },
-                    ..Outcome::default()
+                    ..CellOutcome::default()
                 },
                 None => {
                     let note = "its redirect names no place without the host of the request: clients get 503";
@@ -238,7 +237,7 @@ impl PolicyWriter<'_, '_> {
             };
         }
         match stripped(cell, &rules.strip) {
-            Ok(strip) => Outcome {
+            Ok(strip) => CellOutcome {
                 action: forward.clone(),
                 strip,
                 prefix: rules.prefix.clone(),
@@ -260,7 +259,7 @@ impl PolicyWriter<'_, '_> {
         rules: &RouteRules,
         limits: &[LimitUseDraft],
         clients: Option<Vec<ipnet::IpNet>>,
-        (outcome, cell, hosts, paths): (Outcome, Cell, Vec<String>, Vec<String>),
+        (outcome, cell, hosts, paths): (CellOutcome, MatchCell, Vec<String>, Vec<String>),
     ) {
         let points = &self.input.entry_points.list;
         let all = (1_u64 << points.len()) - 1;
@@ -328,7 +327,7 @@ impl PolicyWriter<'_, '_> {
 /// # Errors
 ///
 /// The prefix that only some of its paths have.
-fn stripped(cell: &Cell, prefixes: &[String]) -> Result<Option<String>, String> {
+fn stripped(cell: &MatchCell, prefixes: &[String]) -> Result<Option<String>, String> {
     for prefix in prefixes {
         let Some(segments) = parse_path(prefix) else {
             return Err(prefix.clone());

@@ -1,7 +1,7 @@
 //! Routers of the dynamic configuration.
 
 use super::middlewares::references;
-use super::names::{Named, Provider};
+use super::names::{NamedObject, Provider};
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
 use crate::import::report::{Concern, ImportReport, Origin};
@@ -46,8 +46,8 @@ impl Router {
 }
 
 /// Reads a router of a file. `None` if Traefik does not serve it either.
-pub fn read_router(router: &Named<'_>, report: &mut ImportReport) -> Option<Router> {
-    let Named {
+pub fn read_router(router: &NamedObject<'_>, report: &mut ImportReport) -> Option<Router> {
+    let NamedObject {
         name,
         provider,
         value,

@@ -1,7 +1,7 @@
 //! Reads the rules of routers, of both versions of the language: matchers with `&&`, `||`, `!` and parentheses.
 
 use super::matchers::read_matcher;
-use super::region::Region;
+use crate::import::routing::region::Region;
 
 /// Maximum number of alternatives of a rule.
 const MAX_ALTERNATIVES: usize = 64;
@@ -27,46 +27,46 @@ pub fn read_rule(text: &str) -> Result<Vec<Region>, String> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
+enum RuleToken {
     Word(String),
     Text(String),
     Sign(&'static str),
 }
 
-impl Token {
+impl RuleToken {
     fn text(&self) -> &str {
         match self {
-            Token::Word(text) | Token::Text(text) => text,
-            Token::Sign(sign) => sign,
+            RuleToken::Word(text) | RuleToken::Text(text) => text,
+            RuleToken::Sign(sign) => sign,
         }
     }
 }
 
-fn tokens(text: &str) -> Result<Vec<Token>, String> {
+fn tokens(text: &str) -> Result<Vec<RuleToken>, String> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
         let signs = ["&&", "||", "!", "(", ")", ","];
         if let Some(sign) = signs.into_iter().find(|sign| rest.starts_with(sign)) {
-            tokens.push(Token::Sign(sign));
+            tokens.push(RuleToken::Sign(sign));
             rest = rest.get(sign.len()..).unwrap_or("");
         } else if first == '`' {
             let (quoted, after) = rest
                 .get(1..)
                 .and_then(|inner| inner.split_once('`'))
                 .ok_or("a backtick is not closed")?;
-            tokens.push(Token::Text(quoted.to_owned()));
+            tokens.push(RuleToken::Text(quoted.to_owned()));
             rest = after;
         } else if matches!(first, '"' | '\'') {
             let (quoted, after) = unquote(rest.get(1..).unwrap_or(""), first)?;
-            tokens.push(Token::Text(quoted));
+            tokens.push(RuleToken::Text(quoted));
             rest = after;
         } else if first.is_ascii_alphabetic() {
             let end = rest
                 .find(|c: char| !c.is_ascii_alphanumeric())
                 .unwrap_or(rest.len());
             let (word, after) = rest.split_at(end);
-            tokens.push(Token::Word(word.to_owned()));
+            tokens.push(RuleToken::Word(word.to_owned()));
             rest = after;
         } else {
             return Err(format!("the rule has `{first}` where none can be"));
@@ -94,17 +94,17 @@ fn unquote(text: &str, quote: char) -> Result<(String, &str), String> {
 }
 
 struct RuleReader<'t> {
-    tokens: &'t [Token],
+    tokens: &'t [RuleToken],
     next: usize,
 }
 
 impl<'t> RuleReader<'t> {
-    fn peek(&self) -> Option<&'t Token> {
+    fn peek(&self) -> Option<&'t RuleToken> {
         self.tokens.get(self.next)
     }
 
     fn take_sign(&mut self, sign: &'static str) -> bool {
-        let is_next = self.peek() == Some(&Token::Sign(sign));
+        let is_next = self.peek() == Some(&RuleToken::Sign(sign));
         self.next += usize::from(is_next);
         is_next
     }
@@ -151,7 +151,7 @@ impl<'t> RuleReader<'t> {
                 false => Err("a parenthesis is not closed".into()),
             };
         }
-        let Some(Token::Word(name)) = self.peek() else {
+        let Some(RuleToken::Word(name)) = self.peek() else {
             return Err("the rule lacks a matcher".into());
         };
         self.next += 1;
@@ -166,7 +166,7 @@ impl<'t> RuleReader<'t> {
         let mut arguments = Vec::new();
         loop {
             match self.peek() {
-                Some(Token::Text(text)) => arguments.push(text.clone()),
+                Some(RuleToken::Text(text)) => arguments.push(text.clone()),
                 _ => return Err("a matcher lacks a text in backticks".into()),
             }
             self.next += 1;
@@ -194,8 +194,8 @@ fn bounded(regions: Vec<Region>) -> Vec<Region> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::region::path_text;
     use super::*;
+    use crate::import::routing::region::path_text;
 
     /// Each region as `HOSTS PATHS METHODS FIT`.
     fn read(rule: &str) -> Vec<String> {

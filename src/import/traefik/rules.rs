@@ -2,9 +2,10 @@
 
 use ipnet::IpNet;
 
-use super::region::intersect_networks;
 use crate::import::field_edits::FieldEdits;
-use crate::import::model::LimitDraft;
+use crate::import::model::{IdentityDrafts, LimitDraft};
+use crate::import::report::ImportReport;
+use crate::import::routing::region::intersect_networks;
 
 /// What the middlewares of a router do with requests.
 #[derive(Clone, Debug, Default)]
@@ -61,4 +62,16 @@ impl RouteRules {
             None => networks,
         });
     }
+}
+
+/// What a middleware is read with.
+pub struct ChainContext<'r> {
+    /// Identities of the configuration that is made.
+    pub identities: &'r mut IdentityDrafts,
+    /// What becomes of each line.
+    pub report: &'r mut ImportReport,
+    /// Whether the requests are over TLS.
+    pub is_tls: bool,
+    /// The only host of the router; `None` if there are several or any.
+    pub host: Option<&'r str>,
 }

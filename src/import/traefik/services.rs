@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::durations::{duration_text, parse_nanos};
-use super::names::{Named, Provider};
+use super::names::{NamedObject, Provider};
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
 use crate::import::report::{Concern, ImportReport, Origin};
@@ -18,7 +18,7 @@ const MAX_WEIGHT: u64 = 256;
 /// All services by their full names.
 #[derive(Debug, Default)]
 pub struct Services<'v> {
-    named: HashMap<String, (Named<'v>, bool)>,
+    named: HashMap<String, (NamedObject<'v>, bool)>,
     used: std::collections::HashSet<String>,
 }
 
@@ -27,7 +27,7 @@ pub type ServiceResult = Result<UpstreamDraft, String>;
 
 impl<'v> Services<'v> {
     /// Adds a service. Of two with one name neither is served.
-    pub fn add(&mut self, named: Named<'v>) {
+    pub fn add(&mut self, named: NamedObject<'v>) {
         let name = named.name.clone();
         let is_ambiguous = self.named.contains_key(&name);
         let entry = self.named.entry(name).or_insert((named, false));
@@ -134,7 +134,8 @@ impl<'v> Services<'v> {
 
     /// Reports services that no router has.
     pub fn report_unused(&self, report: &mut ImportReport) {
-        let is_unused = |(name, _): &(&String, &(Named<'_>, bool))| !self.used.contains(*name);
+        let is_unused =
+            |(name, _): &(&String, &(NamedObject<'_>, bool))| !self.used.contains(*name);
         let mut unused: Vec<_> = self.named.iter().filter(is_unused).collect();
         unused.sort_by_key(|(name, (named, _))| (named.at, *name));
         for (name, (named, _)) in unused {

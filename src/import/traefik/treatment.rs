@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use super::entry_points::EntryPoints;
-use super::region::{Fit, Region};
 use super::routers::Router;
 use super::rule::read_rule;
 use crate::import::report::{Concern, ImportReport};
+use crate::import::routing::cells::MatchOwner;
+use crate::import::routing::judgement::{Judgement, RegionCandidate, judge};
+use crate::import::routing::region::Region;
 
 /// A router at entry points that add the same middlewares to it.
 #[derive(Clone, Debug)]
@@ -28,6 +30,8 @@ pub struct Variant {
 pub struct Claim {
     /// The index of the variant.
     pub variant: usize,
+    /// Its router, the priority, and how it treats requests.
+    pub owner: MatchOwner,
     /// Its requests.
     pub region: Region,
     /// Why they get 503 in place of what the router says.
@@ -226,62 +230,51 @@ pub fn claims(variants: &[Variant], routers: &[Router], report: &mut ImportRepor
             }
         }
     }
-    let priority = |index: usize| {
-        let variant = variants.get(index)?;
-        routers.get(variant.router).map(|router| router.priority)
-    };
-    let mut claims = Vec::new();
-    for (index, region) in &regions {
-        let (Some(variant), Some(treatment)) = (variants.get(*index), treatments.get(*index))
-        else {
-            continue;
-        };
-        let Some(router) = routers.get(variant.router) else {
-            continue;
-        };
-        let is_doubtful = region.fit != Fit::Exact;
-        let mut others_below = 0;
-        let mut has_different = false;
-        for (other, others_region) in regions.iter().filter(|_| is_doubtful) {
-            let Some(other_variant) = variants.get(*other) else {
-                continue;
-            };
-            let is_other = other_variant.router != variant.router
-                && other_variant.listeners & variant.listeners != 0
-                && (region.fit == Fit::Approximate || priority(*other) <= priority(*index));
-            if is_other && region.overlaps(others_region) {
-                others_below += 1;
-                has_different |= treatments.get(*other) != Some(treatment);
-            }
+    let candidate = |(index, region): &(usize, Region)| {
+        let variant = variants.get(*index);
+        let priority = variant.and_then(|variant| routers.get(variant.router));
+        RegionCandidate {
+            owner: MatchOwner {
+                route: variant.map_or(0, |variant| variant.router),
+                priority: priority.map_or(0, |router| router.priority),
+                treatment: treatments.get(*index).copied().unwrap_or(0),
+            },
+            listeners: variant.map_or(0, |variant| variant.listeners),
+            region: region.clone(),
         }
+    };
+    let candidates: Vec<RegionCandidate> = regions.iter().map(candidate).collect();
+    let mut claims = Vec::new();
+    for ((variant, _), (judgement, candidate)) in regions
+        .iter()
+        .zip(judge(&candidates).into_iter().zip(&candidates))
+    {
+        let Some(router) = routers.get(candidate.owner.route) else {
+            continue;
+        };
         let text = router.text();
-        for note in &region.notes {
+        for note in &candidate.region.notes {
             report.changed(router.at, Concern::Routing, &text, note);
         }
-        let stub = match &region.fit {
-            Fit::Exact => None,
-            Fit::Approximate if !has_different => None,
-            Fit::Approximate => {
-                let note = "other routers with other middlewares may take some of these requests: they get 503";
-                report.left(router.at, Concern::Routing, &text, note);
-                Some("requests that are not told apart".to_owned())
+        let stub = match judgement {
+            Judgement::Match => None,
+            Judgement::Stub(reason) => {
+                let note = format!("{reason}: all requests that it may take get 503");
+                report.left(router.at, Concern::Routing, &text, &note);
+                Some(reason)
             }
-            Fit::Superset(reason) if others_below > 0 && !has_different => {
+            Judgement::LeftOut(reason) => {
                 let note = format!(
-                    "{reason}. Its requests go to the next router, which has the same middlewares"
+                    "{reason}: its requests go to the next router, which has the same middlewares"
                 );
                 report.left(router.at, Concern::Routing, &text, &note);
                 continue;
             }
-            Fit::Superset(reason) => {
-                let note = format!("{reason}. All requests that it may take get 503");
-                report.left(router.at, Concern::Routing, &text, &note);
-                Some(reason.clone())
-            }
         };
         claims.push(Claim {
-            variant: *index,
-            region: region.clone(),
+            variant: *variant,
+            owner: candidate.owner,
+            region: candidate.region.clone(),
             stub,
         });
     }

@@ -1,5 +1,5 @@
-//! Keeps the priorities of routers. In Traefik the router of the highest priority takes a request, here the policy with the
-//! most specific match. Where these differ, the router of the higher priority gets a match that is specific enough.
+//! Keeps the priorities of routes. In other gateways the route of the highest priority takes a request, here the policy with
+//! the most specific match. Where these differ, the route of the higher priority gets a match that is specific enough.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet};
@@ -10,9 +10,9 @@ use crate::route::pattern::{HostPattern, Segment};
 /// Maximum number of matches of an import.
 pub const MAX_CELLS: usize = 2_000;
 
-/// The requests of one host, one path and some methods at some listeners, which one router takes.
+/// The requests of one host, one path and some methods at some listeners, which one route takes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Cell {
+pub struct MatchCell {
     /// The host.
     pub host: HostPattern,
     /// The path.
@@ -23,52 +23,52 @@ pub struct Cell {
     pub listeners: u64,
     /// The index of the region that it comes from.
     pub owner: usize,
-    /// Whether its requests get 503 though its router is taken.
+    /// Whether its requests get 503 though its route is taken.
     pub is_stub: bool,
 }
 
 /// What cells are compared by, of each region.
 #[derive(Clone, Copy, Debug)]
-pub struct Owner {
-    /// The router.
-    pub router: usize,
+pub struct MatchOwner {
+    /// The route.
+    pub route: usize,
     /// Its priority.
     pub priority: i64,
-    /// A number that two routers share if they treat requests alike.
+    /// A number that two routes share if they treat requests alike.
     pub treatment: usize,
 }
 
-/// Two routers of which one takes requests that the other would have got by its match.
+/// Two routes of which one takes requests that the other would have got by its match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Precedence {
     /// The region that gets the requests.
     pub winner: usize,
     /// The region that does not.
     pub loser: usize,
-    /// Whether they have one priority, so that Traefik does not say which of them it is.
+    /// Whether they have one priority, so that nobody can say which of them it is.
     pub is_tie: bool,
 }
 
-/// The cells of all routers.
+/// The cells of all routes.
 #[derive(Debug, Default)]
 pub struct CellTable {
-    cells: Vec<Cell>,
+    cells: Vec<MatchCell>,
     /// Where priorities decide.
     pub precedences: BTreeSet<Precedence>,
 }
 
 impl CellTable {
-    /// The cells, in the order of their routers' priorities.
-    pub fn cells(&self) -> &[Cell] {
+    /// The cells, in the order of their routes' priorities.
+    pub fn cells(&self) -> &[MatchCell] {
         &self.cells
     }
 
-    /// Adds a cell. Cells of routers with higher priorities must be there.
+    /// Adds a cell. Cells of routes with higher priorities must be there.
     ///
     /// # Errors
     ///
     /// There are more than [`MAX_CELLS`].
-    pub fn insert(&mut self, cell: Cell, owners: &[Owner]) -> Result<(), TooManyCells> {
+    pub fn insert(&mut self, cell: MatchCell, owners: &[MatchOwner]) -> Result<(), TooManyCells> {
         let mut queue = vec![cell];
         let mut seen = HashSet::new();
         while let Some(mut cell) = queue.pop() {
@@ -89,7 +89,7 @@ impl CellTable {
                 let Some(theirs) = owners.get(other.owner).copied() else {
                     continue;
                 };
-                let is_same = theirs.router == own.router;
+                let is_same = theirs.route == own.route;
                 if (theirs.priority < own.priority && !is_same)
                     || cell.listeners & other.listeners == 0
                 {
@@ -133,7 +133,7 @@ impl CellTable {
                 if fills_cell {
                     let elsewhere = cell.listeners & !listeners;
                     if elsewhere != 0 {
-                        queue.push(Cell {
+                        queue.push(MatchCell {
                             listeners: elsewhere,
                             ..cell.clone()
                         });
@@ -168,8 +168,8 @@ fn without(methods: &mut Vec<String>, taken: &[String]) -> bool {
 }
 
 /// The requests of both cells, as a cell of the owner of `other`.
-fn intersect(cell: &Cell, other: &Cell) -> Option<Cell> {
-    Some(Cell {
+fn intersect(cell: &MatchCell, other: &MatchCell) -> Option<MatchCell> {
+    Some(MatchCell {
         host: intersect_hosts(&cell.host, &other.host)?,
         path: intersect_paths(&cell.path, &other.path)?,
         methods: intersect_methods(&cell.methods, &other.methods)?,
@@ -180,7 +180,7 @@ fn intersect(cell: &Cell, other: &Cell) -> Option<Cell> {
 }
 
 /// Which of two cells gets the requests that both take: `Greater` for the first.
-fn precedence(one: &Cell, other: &Cell) -> Ordering {
+fn precedence(one: &MatchCell, other: &MatchCell) -> Ordering {
     let host_rank = |host: &HostPattern| match host {
         HostPattern::Any => (0, 0),
         HostPattern::Below(name) => (1, name.len()),
@@ -199,7 +199,7 @@ fn precedence(one: &Cell, other: &Cell) -> Ordering {
                 return ranks;
             }
         }
-        let has_methods = |cell: &Cell| !cell.methods.is_empty();
+        let has_methods = |cell: &MatchCell| !cell.methods.is_empty();
         has_methods(one).cmp(&has_methods(other))
     })
 }
@@ -209,8 +209,8 @@ mod tests {
     use super::super::region::{parse_path, path_text};
     use super::*;
 
-    fn cell(owner: usize, host: &str, path: &str, methods: &[&str], listeners: u64) -> Cell {
-        Cell {
+    fn cell(owner: usize, host: &str, path: &str, methods: &[&str], listeners: u64) -> MatchCell {
+        MatchCell {
             host: HostPattern::parse(host).expect("a host"),
             path: parse_path(path).expect("a path"),
             methods: methods.iter().map(|method| (*method).to_owned()).collect(),
@@ -220,13 +220,13 @@ mod tests {
         }
     }
 
-    /// The cells of routers that all treat requests differently, with these priorities.
-    fn table(cells: &[Cell], priorities: &[i64]) -> Vec<String> {
-        let owners: Vec<Owner> = priorities
+    /// The cells of routes that all treat requests differently, with these priorities.
+    fn table(cells: &[MatchCell], priorities: &[i64]) -> Vec<String> {
+        let owners: Vec<MatchOwner> = priorities
             .iter()
             .enumerate()
-            .map(|(index, priority)| Owner {
-                router: index,
+            .map(|(index, priority)| MatchOwner {
+                route: index,
                 priority: *priority,
                 treatment: index,
             })
@@ -235,7 +235,7 @@ mod tests {
         for cell in cells {
             table.insert(cell.clone(), &owners).expect("few cells");
         }
-        let text = |cell: &Cell| {
+        let text = |cell: &MatchCell| {
             format!(
                 "{} {} {}{}@{}{}",
                 cell.owner,
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn three_routers_in_order() {
+    fn three_routes_in_order() {
         let cells = [
             cell(0, "*", "/a/**", &[], 1),
             cell(1, "*", "/*/b/**", &[], 1),

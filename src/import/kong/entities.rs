@@ -1,0 +1,307 @@
+//! The entities of a declarative configuration, with the references between them resolved.
+
+use std::collections::HashMap;
+
+use crate::import::documents::InputValue;
+use crate::import::report::{Concern, ImportReport, Origin};
+
+/// What a name or an id stands for, of one kind of entity; `None` for two entities with one name.
+type ByName = HashMap<String, Option<usize>>;
+
+/// A service or a route.
+#[derive(Clone, Copy, Debug)]
+pub struct KongEntity<'v> {
+    /// What it says.
+    pub value: InputValue<'v>,
+    /// Where it stands.
+    pub at: Origin,
+    /// Its name, or its id; may be empty.
+    pub name: &'v str,
+    /// Of a route the index of its service; `None` without one, or if that is not there.
+    pub service: Option<usize>,
+}
+
+/// A plugin.
+#[derive(Clone, Copy, Debug)]
+pub struct KongPlugin<'v> {
+    /// Its name.
+    pub name: &'v str,
+    /// What it says.
+    pub value: InputValue<'v>,
+    /// Where it stands.
+    pub at: Origin,
+    /// The route that it is for; `None` for all.
+    pub route: Option<usize>,
+    /// The service that it is for; `None` for all.
+    pub service: Option<usize>,
+}
+
+/// All entities of the files.
+#[derive(Debug, Default)]
+pub struct KongEntities<'v> {
+    /// Services.
+    pub services: Vec<KongEntity<'v>>,
+    /// Routes.
+    pub routes: Vec<KongEntity<'v>>,
+    /// Plugins that are enabled, and for no consumer or group.
+    pub plugins: Vec<KongPlugin<'v>>,
+    /// Upstreams by their names.
+    pub upstreams: HashMap<&'v str, KongEntity<'v>>,
+    /// Targets of upstreams that stand beside them, with the names of these.
+    pub targets: Vec<(&'v str, InputValue<'v>)>,
+    /// Names of certificates.
+    pub certificates: Vec<String>,
+    service_names: ByName,
+    route_names: ByName,
+    unresolved_routes: Vec<(usize, InputValue<'v>)>,
+    unresolved_plugins: Vec<(InputValue<'v>, Option<usize>, Option<usize>)>,
+}
+
+/// What marks a value that stands elsewhere, for instance in the environment.
+pub fn is_reference(text: &str) -> bool {
+    text.contains("${{") || text.starts_with("{vault://")
+}
+
+impl<'v> KongEntities<'v> {
+    /// Reads a document.
+    pub fn read(&mut self, root: InputValue<'v>, report: &mut ImportReport) {
+        for (field, at, value) in root.entries() {
+            match field {
+                "services" => value.items().for_each(|service| self.add_service(service)),
+                "routes" => value.items().for_each(|route| self.add_route(route, None)),
+                "plugins" => self.add_plugins(value, None, None),
+                "consumers" | "consumer_groups" => {
+                    for consumer in value.items() {
+                        self.leave_consumer(field, consumer, report);
+                    }
+                }
+                "upstreams" => {
+                    for upstream in value.items() {
+                        let name = upstream.text_of("name").unwrap_or("");
+                        self.upstreams.insert(name, entity(upstream, None));
+                    }
+                }
+                "targets" => {
+                    for target in value.items() {
+                        let upstream = target.get("upstream");
+                        let name = upstream.and_then(|upstream| {
+                            upstream.text().or_else(|| upstream.text_of("name"))
+                        });
+                        self.targets.push((name.unwrap_or(""), target));
+                    }
+                }
+                "certificates" => {
+                    for certificate in value.items() {
+                        self.add_certificate(certificate, report);
+                    }
+                }
+                "_format_version" | "_transform" | "_comment" | "_info" => {
+                    report.taken(at, Concern::Other, field, "")
+                }
+                "keyauth_credentials"
+                | "basicauth_credentials"
+                | "jwt_secrets"
+                | "hmacauth_credentials"
+                | "acls"
+                | "oauth2_credentials" => {
+                    report.left(
+                        at,
+                        Concern::Routing,
+                        field,
+                        "credentials are not read: routes that ask for them answer 503",
+                    );
+                }
+                _ => report.left(at, Concern::Other, field, "it is not read"),
+            }
+        }
+    }
+
+    fn add_service(&mut self, service: InputValue<'v>) {
+        let index = self.services.len();
+        register(&mut self.service_names, service, index);
+        self.services.push(entity(service, None));
+        for route in service
+            .get("routes")
+            .into_iter()
+            .flat_map(InputValue::items)
+        {
+            self.add_route(route, Some(index));
+        }
+        if let Some(plugins) = service.get("plugins") {
+            self.add_plugins(plugins, None, Some(index));
+        }
+    }
+
+    fn add_route(&mut self, route: InputValue<'v>, service: Option<usize>) {
+        let index = self.routes.len();
+        register(&mut self.route_names, route, index);
+        self.routes.push(entity(route, service));
+        if service.is_none()
+            && let Some(service) = route.get("service")
+        {
+            self.unresolved_routes.push((index, service));
+        }
+        if let Some(plugins) = route.get("plugins") {
+            self.add_plugins(plugins, Some(index), None);
+        }
+    }
+
+    fn add_plugins(
+        &mut self,
+        plugins: InputValue<'v>,
+        route: Option<usize>,
+        service: Option<usize>,
+    ) {
+        self.unresolved_plugins
+            .extend(plugins.items().map(|plugin| (plugin, route, service)));
+    }
+
+    fn leave_consumer(&mut self, kind: &str, consumer: InputValue<'v>, report: &mut ImportReport) {
+        let names = ["username", "custom_id", "name", "id"];
+        let name = names
+            .into_iter()
+            .find_map(|field| consumer.text_of(field))
+            .unwrap_or("");
+        let shown = if is_reference(name) {
+            "(a reference)"
+        } else {
+            name
+        };
+        let text = format!("{} {shown}", kind.trim_end_matches('s'));
+        let note = "consumers are not known here: routes that ask who they are answer 503. Write `identity: { user: { api_keys: FILE } }` \
+                    with the keys, and `require: user`";
+        report.left(consumer.origin(), Concern::Routing, &text, note);
+        for plugin in consumer
+            .get("plugins")
+            .into_iter()
+            .flat_map(InputValue::items)
+        {
+            leave_consumer_plugin(plugin, report);
+        }
+    }
+
+    fn add_certificate(&mut self, certificate: InputValue<'v>, report: &mut ImportReport) {
+        let first_name = certificate.get("snis").and_then(|snis| {
+            let first = snis.items().next()?;
+            first.text_of("name").or_else(|| first.text())
+        });
+        let name = first_name.filter(|name| !is_reference(name)).unwrap_or("");
+        let name = match crate::import::names::safe_name(name) {
+            name if name.is_empty() => format!("certificate-{}", self.certificates.len() + 1),
+            name => name,
+        };
+        let note = format!(
+            "put its PEM at `certificates/{name}.pem`, and its key at `certificates/{name}.key`"
+        );
+        report.changed(
+            certificate.origin(),
+            Concern::Other,
+            &format!("certificate {name}"),
+            &note,
+        );
+        if !self.certificates.contains(&name) && self.certificates.len() < 100 {
+            self.certificates.push(name);
+        }
+    }
+
+    /// Resolves the references of routes and plugins.
+    pub fn resolve(&mut self, report: &mut ImportReport) {
+        for (index, service) in std::mem::take(&mut self.unresolved_routes) {
+            let found = find(&self.service_names, service);
+            if found.is_none() {
+                report.left(
+                    service.origin(),
+                    Concern::Routing,
+                    "service",
+                    "it is not in the files: clients get 503",
+                );
+            }
+            if let Some(route) = self.routes.get_mut(index) {
+                route.service = found;
+            }
+        }
+        for (plugin, route, service) in std::mem::take(&mut self.unresolved_plugins) {
+            self.resolve_plugin(plugin, route, service, report);
+        }
+    }
+
+    fn resolve_plugin(
+        &mut self,
+        plugin: InputValue<'v>,
+        mut route: Option<usize>,
+        mut service: Option<usize>,
+        report: &mut ImportReport,
+    ) {
+        let name = plugin.text_of("name").unwrap_or("");
+        let text = format!("plugin {name}");
+        let at = plugin.origin();
+        if plugin.text_of("enabled") == Some("false") {
+            return report.taken(at, Concern::Other, &text, "it is not enabled");
+        }
+        if plugin.get("consumer").is_some() || plugin.get("consumer_group").is_some() {
+            return leave_consumer_plugin(plugin, report);
+        }
+        for (field, names, scope) in [
+            ("route", &self.route_names, &mut route),
+            ("service", &self.service_names, &mut service),
+        ] {
+            let Some(reference) = plugin.get(field) else {
+                continue;
+            };
+            *scope = find(names, reference);
+            if scope.is_none() {
+                let note = format!("its {field} is not in the files, so it is for no request");
+                return report.left(at, Concern::Limits, &text, &note);
+            }
+        }
+        self.plugins.push(KongPlugin {
+            name,
+            value: plugin,
+            at,
+            route,
+            service,
+        });
+    }
+}
+
+fn leave_consumer_plugin(plugin: InputValue<'_>, report: &mut ImportReport) {
+    let text = format!("plugin {}", plugin.text_of("name").unwrap_or(""));
+    let note = "it is for consumers, and routes that know consumers answer 503. With `require: user` write a limit with `for: { user: ... }`";
+    report.left(plugin.origin(), Concern::Limits, &text, note);
+}
+
+fn entity(value: InputValue<'_>, service: Option<usize>) -> KongEntity<'_> {
+    let name = value
+        .text_of("name")
+        .or_else(|| value.text_of("id"))
+        .unwrap_or("");
+    KongEntity {
+        value,
+        at: value.origin(),
+        name,
+        service,
+    }
+}
+
+fn register(names: &mut ByName, value: InputValue<'_>, index: usize) {
+    for field in ["name", "id"] {
+        if let Some(name) = value.text_of(field) {
+            let entry = names.entry(name.to_owned()).or_insert(Some(index));
+            if *entry != Some(index) {
+                *entry = None;
+            }
+        }
+    }
+}
+
+fn find(names: &ByName, reference: InputValue<'_>) -> Option<usize> {
+    let fields = [
+        reference.text(),
+        reference.text_of("name"),
+        reference.text_of("id"),
+    ];
+    fields
+        .into_iter()
+        .flatten()
+        .find_map(|name| names.get(name).copied().flatten())
+}

@@ -1,0 +1,333 @@
+//! Routes as regions of requests with Kong's priorities.
+
+use super::entities::{KongEntity, is_reference};
+use crate::import::documents::InputValue;
+use crate::import::nginx::location::read_location;
+use crate::import::report::{Concern, ImportReport};
+use crate::import::routing::region::{Fit, Region, parse_path};
+use crate::route::pattern::{HostPattern, MethodSet, Segment};
+
+/// Maximum number of values of a list of a route.
+const MAX_VALUES: usize = 256;
+
+/// A path of a route.
+#[derive(Clone, Debug)]
+pub struct RoutePath {
+    /// The requests that it takes.
+    pub region: Region,
+    /// Its priority; the greater one is first.
+    pub priority: i64,
+    /// What is taken off the path, or why that cannot be said.
+    pub strip: Result<Option<String>, String>,
+}
+
+/// What a route says beside its matches.
+#[derive(Clone, Debug)]
+pub struct RouteSettings {
+    /// The status and whether it is a redirect, of requests without TLS on a route for TLS only.
+    pub upgrade: Option<u16>,
+    /// Whether the host of the request is kept.
+    pub keeps_host: bool,
+}
+
+/// Reads the paths of a route, one without a path as a single one for all. `version` is that of the format.
+///
+/// # Errors
+///
+/// Why Kong does not serve it, or why it is not about HTTP.
+pub fn read_route(
+    route: &KongEntity<'_>,
+    version: u32,
+    report: &mut ImportReport,
+) -> Result<(Vec<RoutePath>, RouteSettings), String> {
+    let value = route.value;
+    let text = format!("route {}", route.name);
+    let mut base = Region::everything();
+    let mut fields = 0;
+    let mut settings = RouteSettings {
+        upgrade: None,
+        keeps_host: false,
+    };
+    let mut plain_hosts = false;
+    let mut strips = true;
+    let mut regex_priority = 0_i64;
+    let mut headers = 0_i64;
+    let mut https_status = 426;
+    let mut paths = Vec::new();
+    for (field, at, value) in value.entries() {
+        if value.is_null() {
+            continue;
+        }
+        let shown = format!("{field}: {}", value.text().unwrap_or("..."));
+        let texts: Vec<&str> = value
+            .items_or_self()
+            .into_iter()
+            .filter_map(InputValue::text)
+            .collect();
+        let restrict = |base: &mut Region, region: Region| {
+            if let Some(both) = base.intersect(&region) {
+                *base = both;
+            }
+        };
+        if texts.len() > MAX_VALUES {
+            restrict(
+                &mut base,
+                Region::some_of_everything(&format!("`{field}` has more than {MAX_VALUES} values")),
+            );
+            continue;
+        }
+        match field {
+            "name" | "id" | "tags" | "service" | "plugins" | "created_at" | "updated_at" => {}
+            "hosts" if !texts.is_empty() => {
+                fields += 1;
+                plain_hosts = !texts.iter().any(|host| host.contains('*'));
+                restrict(&mut base, read_hosts(&texts));
+            }
+            "paths" => paths = texts,
+            "methods" if !texts.is_empty() => {
+                fields += 1;
+                restrict(&mut base, read_methods(&texts));
+            }
+            "headers" => {
+                fields += 1;
+                headers = i64::try_from(value.entries().count()).unwrap_or(0).min(15);
+                restrict(
+                    &mut base,
+                    Region::some_of_everything("headers have no counterpart in a match"),
+                );
+            }
+            "snis" => {
+                fields += 1;
+                restrict(
+                    &mut base,
+                    Region::some_of_everything("`snis` have no counterpart in a match"),
+                );
+            }
+            "expression" | "sources" | "destinations" => {
+                fields += 1;
+                restrict(
+                    &mut base,
+                    Region::some_of_everything(&format!("`{field}` has no counterpart in a match")),
+                );
+            }
+            "protocols" => {
+                let is_http = |protocol: &&str| {
+                    matches!(
+                        *protocol,
+                        "http" | "https" | "grpc" | "grpcs" | "ws" | "wss"
+                    )
+                };
+                if !texts.iter().all(|protocol| is_http(protocol)) {
+                    return Err("tollgate speaks HTTP only".into());
+                }
+                let has_plain = texts
+                    .iter()
+                    .any(|protocol| matches!(*protocol, "http" | "grpc" | "ws"));
+                settings.upgrade = (!has_plain).then_some(426);
+                report.taken(at, Concern::Routing, field, "");
+            }
+            "https_redirect_status_code" => {
+                let status = value.number().and_then(|status| u16::try_from(status).ok());
+                https_status = status
+                    .filter(|status| matches!(status, 301 | 302 | 307 | 308))
+                    .unwrap_or(426);
+                report.taken(at, Concern::Routing, &shown, "");
+            }
+            "strip_path" => {
+                strips = value.text() != Some("false");
+                report.taken(at, Concern::Routing, &shown, "");
+            }
+            "preserve_host" => {
+                settings.keeps_host = value.is_true();
+                report.taken(at, Concern::Routing, &shown, "");
+            }
+            "regex_priority" | "priority" => {
+                regex_priority = value
+                    .number()
+                    .and_then(|number| i64::try_from(number).ok())
+                    .unwrap_or(0);
+                report.taken(at, Concern::Routing, &shown, "");
+            }
+            "path_handling" if value.text() == Some("v1") => {
+                report.changed(
+                    at,
+                    Concern::Routing,
+                    &shown,
+                    "paths are joined by one slash",
+                );
+            }
+            "path_handling" | "request_buffering" | "response_buffering" => {
+                report.taken(at, Concern::Other, &shown, "")
+            }
+            _ => report.left(at, Concern::Other, &shown, "it has no counterpart"),
+        }
+    }
+    settings.upgrade = settings.upgrade.map(|_| https_status);
+    if fields == 0 && paths.is_empty() {
+        return Err("it matches nothing, and Kong refuses that".into());
+    }
+    // Kong looks at how many kinds of conditions a route has first, then at these, from left to right.
+    let priority = |has_path: bool, is_regex: bool, length: usize| {
+        let length = i64::try_from(length).unwrap_or(i64::MAX).min(65_535);
+        let regex_priority = if is_regex {
+            regex_priority.clamp(0, 1 << 20)
+        } else {
+            0
+        };
+        let fields = i64::from(fields) + i64::from(has_path);
+        let mut priority = fields << 1 | i64::from(plain_hosts);
+        priority = priority << 4 | headers;
+        priority = priority << 1 | i64::from(is_regex);
+        priority = priority << 21 | regex_priority;
+        priority << 16 | length
+    };
+    if base.hosts.is_empty() {
+        return Err("no request can have its hosts".into());
+    }
+    let mut read = Vec::new();
+    if paths.is_empty() {
+        read.push(RoutePath {
+            region: base.clone(),
+            priority: priority(false, false, 0),
+            strip: Ok(None),
+        });
+    }
+    for path in paths {
+        let (region, is_regex, strip) = read_path(path, version);
+        let strip = if strips { strip } else { Ok(None) };
+        if let Some(region) = base.intersect(&region) {
+            read.push(RoutePath {
+                region,
+                priority: priority(true, is_regex, path.len()),
+                strip,
+            });
+        }
+    }
+    if read.is_empty() {
+        return Err("no request can match it".into());
+    }
+    let notes = read.iter().flat_map(|path| &path.region.notes);
+    for note in notes {
+        report.changed(route.at, Concern::Routing, &text, note);
+    }
+    Ok((read, settings))
+}
+
+fn read_hosts(hosts: &[&str]) -> Region {
+    let mut region = Region::everything();
+    region.hosts.clear();
+    for host in hosts {
+        if is_reference(host) {
+            return Region::some_of_everything("its host is a reference to a value elsewhere");
+        }
+        match HostPattern::parse(host) {
+            Ok(HostPattern::Any) | Err(_) if host.contains(['*', ':']) => {
+                return Region::some_of_everything(
+                    "a host with a port or with `*` at its end has no counterpart",
+                );
+            }
+            Ok(pattern) => region.hosts.push(pattern),
+            // No request has such a host.
+            Err(_) => {}
+        }
+    }
+    region.hosts.dedup();
+    if region.hosts.is_empty() {
+        return Region::some_of_everything("none of its hosts is a host");
+    }
+    region
+}
+
+fn read_methods(methods: &[&str]) -> Region {
+    let methods: Vec<String> = methods
+        .iter()
+        .map(|method| method.to_ascii_uppercase())
+        .collect();
+    if !methods
+        .iter()
+        .all(|method| MethodSet::parse(method).is_ok())
+    {
+        return Region::some_of_everything("its method has no counterpart in a match");
+    }
+    let has = |name: &str| methods.iter().any(|method| method == name);
+    let mut notes = Vec::new();
+    if has("GET") && !has("HEAD") {
+        notes.push("`HEAD` goes where `GET` goes".into());
+    }
+    Region {
+        methods,
+        notes,
+        ..Region::everything()
+    }
+}
+
+/// Reads a path: its requests, whether it is a regular expression, and what is taken off.
+fn read_path(path: &str, version: u32) -> (Region, bool, Result<Option<String>, String>) {
+    let no_strip = Err("a regular expression is taken off the path".to_owned());
+    if is_reference(path) {
+        return (
+            Region::some_of_everything("its path is a reference to a value elsewhere"),
+            false,
+            no_strip,
+        );
+    }
+    // Before version 3 a path with other characters than these was a regular expression.
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._~/%-".contains(c);
+    let regex = match path.strip_prefix('~') {
+        Some(regex) if version >= 3 => Some(regex),
+        None if version < 3 && !path.chars().all(is_plain) => Some(path),
+        _ => None,
+    };
+    if let Some(regex) = regex {
+        let anchored = format!("^{}", regex.trim_start_matches('^'));
+        let region = match read_location(&["~".into(), anchored]) {
+            Ok(read) => Region {
+                paths: read
+                    .paths
+                    .iter()
+                    .filter_map(|path| parse_path(path))
+                    .collect(),
+                fit: Fit::Approximate,
+                notes: read
+                    .differences
+                    .iter()
+                    .map(|note| note.replace("nginx", "Kong"))
+                    .collect(),
+                ..Region::everything()
+            },
+            Err(reason) => Region::some_of_everything(&reason),
+        };
+        return (region, true, no_strip);
+    }
+    let trimmed = path.trim_end_matches('/');
+    let is_literal = path.starts_with('/') && !path.contains(['*', '{', '}', '?', '#', '%']);
+    let segments = is_literal
+        .then(|| parse_path(if trimmed.is_empty() { "/" } else { trimmed }))
+        .flatten();
+    let Some(mut segments) = segments else {
+        return (
+            Region::some_of_everything("its path has no counterpart in a match"),
+            false,
+            no_strip,
+        );
+    };
+    segments.push(Segment::Rest);
+    let mut notes = Vec::new();
+    if trimmed == path {
+        notes.push(format!(
+            "Kong takes `{path}x` too, which belongs to the next broader policy here"
+        ));
+    } else if !trimmed.is_empty() {
+        notes.push(format!("`{trimmed}` is taken too"));
+    }
+    let region = Region {
+        paths: vec![segments],
+        notes,
+        ..Region::everything()
+    };
+    (
+        region,
+        false,
+        Ok((!trimmed.is_empty()).then(|| trimmed.to_owned())),
+    )
+}

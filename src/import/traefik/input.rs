@@ -1,0 +1,22 @@
+//! All that the files of an input say, by kind.
+
+use super::entry_points::EntryPoints;
+use super::middlewares::Middlewares;
+use super::routers::Router;
+use super::services::Services;
+use super::tls::TlsOptions;
+
+/// All that the files say.
+#[derive(Debug, Default)]
+pub struct TraefikInput<'v> {
+    /// Entry points.
+    pub entry_points: EntryPoints,
+    /// Middlewares.
+    pub middlewares: Middlewares<'v>,
+    /// Services.
+    pub services: Services<'v>,
+    /// Certificates and options of TLS.
+    pub tls: TlsOptions,
+    /// Routers of files and of Kubernetes.
+    pub routers: Vec<Router>,
+}

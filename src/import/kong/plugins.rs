@@ -13,6 +13,13 @@ use crate::import::model::{ActionDraft, ImportDraft, LimitDraft};
 use crate::import::nginx::variables::parse_network;
 use crate::import::report::{Concern, ImportReport};
 
+/// Maximum number of networks of a list, which each policy repeats.
+const MAX_NETWORKS: usize = 256;
+/// Maximum number of plugins that count together.
+const MAX_TOGETHER: usize = 32;
+/// Maximum length of the body of a response in bytes, which each policy repeats.
+const MAX_BODY_BYTES: usize = 4_096;
+
 /// The plugins by what they are for.
 pub struct PluginIndex {
     by_scope: HashMap<(Option<usize>, Option<usize>), Vec<usize>>,
@@ -100,8 +107,10 @@ impl PluginIndex {
             };
             match plugin.name {
                 "rate-limiting" | "rate-limiting-advanced" => {
-                    let limits = self.limits_of(*index, entities, draft, report);
-                    rules.limits.extend(limits);
+                    match self.limits_of(*index, entities, draft, report) {
+                        Some(limits) => rules.limits.extend(limits),
+                        None => rules.block("a namespace of many plugins"),
+                    }
                 }
                 _ => read_plugin(plugin, &mut rules, report),
             }
@@ -118,20 +127,27 @@ impl PluginIndex {
         rules
     }
 
-    /// The limits of a plugin. Plugins of one namespace count together, so each of them has the limits of all.
+    /// The limits of a plugin; `None` if too many count together. Plugins of one namespace count together, so each of
+    /// them has the limits of all.
     fn limits_of(
         &mut self,
         index: usize,
         entities: &KongEntities<'_>,
         draft: &mut ImportDraft,
         report: &mut ImportReport,
-    ) -> Vec<usize> {
+    ) -> Option<Vec<usize>> {
         let namespace = entities.plugins.get(index).and_then(|plugin| {
             let namespace = plugin.value.at(&["config", "namespace"])?.text()?;
             self.namespaces.get(namespace)
         });
         let together = namespace.cloned().unwrap_or_else(|| vec![index]);
         let is_shared = together.len() > 1;
+        if together.len() > MAX_TOGETHER {
+            let plugin = entities.plugins.get(index)?;
+            let note = "too many plugins count together in its namespace: clients get 503";
+            report.left(plugin.at, Concern::Limits, &text_of(plugin), note);
+            return None;
+        }
         let mut all = Vec::new();
         for member in together.into_iter().chain([index]) {
             let Some(plugin) = entities.plugins.get(member) else {
@@ -164,7 +180,7 @@ impl PluginIndex {
                 }
             }
         }
-        all
+        Some(all)
     }
 
     /// Reports plugins that no route has.
@@ -276,12 +292,13 @@ fn read_ip_restriction(
         items.map(|item| parse_network(item.text()?)).collect()
     };
     let (allow, deny) = (list(["allow", "whitelist"]), list(["deny", "blacklist"]));
-    let (Some(allow), Some(deny)) = (allow, deny) else {
+    let is_bounded = |list: &Vec<IpNet>| list.len() <= MAX_NETWORKS;
+    let (Some(allow), Some(deny)) = (allow.filter(is_bounded), deny.filter(is_bounded)) else {
         report.left(
             plugin.at,
             Concern::Routing,
             &text,
-            "its networks cannot be read: clients get 503",
+            "its networks cannot be read, or are too many for each policy: clients get 503. Write `allow: { ip: FILE }`",
         );
         return rules.block("ip-restriction");
     };
@@ -400,6 +417,11 @@ fn read_termination(
         }
         (None, None) => (String::new(), String::new()),
     };
+    if body.len() > MAX_BODY_BYTES {
+        let note = "its body is too long for each policy: clients get 503. Write `respond: { body_file: FILE }`";
+        report.left(plugin.at, Concern::Routing, &text, note);
+        return rules.block("request-termination");
+    }
     report.taken(plugin.at, Concern::Routing, &text, "");
     rules.response_action = Some(ActionDraft::Respond {
         status,

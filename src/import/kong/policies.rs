@@ -1,6 +1,6 @@
 //! Makes policies of routes with their plugins and services.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::entities::{KongEntities, KongEntity};
 use super::plugin_rules::PluginRules;
@@ -112,7 +112,8 @@ pub fn assemble(
     let has_tls = !entities.certificates.is_empty()
         || served.iter().any(|route| route.settings.upgrade.is_some());
     add_listeners(has_tls, entities, draft, report);
-    if claims.len() > MAX_CELLS {
+    let size: usize = claims.iter().map(|claim| claim.path.region.size()).sum();
+    if size > MAX_CELLS {
         return Err(too_many());
     }
     let mut treatments: HashMap<(&[usize], bool), usize> = HashMap::new();
@@ -159,9 +160,55 @@ pub fn assemble(
     }
     for (route, cells) in served.iter().zip(&cells_of) {
         writer.add_route(route, cells, &claims, &judgements, &mut index, has_tls);
+        if writer.draft.limits.len() > 2 * MAX_CELLS {
+            return Err(too_many());
+        }
     }
+    let used: HashSet<usize> = writer.services.keys().copied().collect();
     index.report_unused(entities, report);
+    report_unused_services(&used, entities, report);
     Ok(())
+}
+
+/// Reports services and upstreams that no route forwards to.
+fn report_unused_services(
+    used: &HashSet<usize>,
+    entities: &KongEntities<'_>,
+    report: &mut ImportReport,
+) {
+    let mut hosts: HashSet<&str> = HashSet::new();
+    for (index, service) in entities.services.iter().enumerate() {
+        let text = format!("service {}", service.name);
+        if !used.contains(&index) {
+            report.left(service.at, Concern::Other, &text, "no route forwards to it");
+        }
+        let url = service
+            .value
+            .text_of("url")
+            .and_then(|url| url.split([':', '/']).nth(3));
+        hosts.extend(service.value.text_of("host").or(url));
+    }
+    for (name, upstream) in &entities.upstreams {
+        if !hosts.contains(name) {
+            report.left(
+                upstream.at,
+                Concern::Other,
+                &format!("upstream {name}"),
+                "no service has it",
+            );
+        }
+    }
+    for (name, target) in &entities.targets {
+        if !entities.upstreams.contains_key(name) {
+            let text = format!("target {}", target.text_of("target").unwrap_or(""));
+            report.left(
+                target.origin(),
+                Concern::Other,
+                &text,
+                "its upstream is not in the files",
+            );
+        }
+    }
 }
 
 fn route_text(entity: &KongEntity<'_>) -> String {

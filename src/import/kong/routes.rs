@@ -3,12 +3,14 @@
 use super::entities::{KongEntity, is_reference};
 use crate::import::documents::InputValue;
 use crate::import::nginx::location::read_location;
-use crate::import::report::{Concern, ImportReport};
+use crate::import::report::{Concern, ImportReport, printable};
 use crate::import::routing::region::{Fit, Region, parse_path};
 use crate::route::pattern::{HostPattern, MethodSet, Segment};
 
 /// Maximum number of values of a list of a route.
 const MAX_VALUES: usize = 256;
+/// Maximum number of characters of a path in a note.
+const MAX_SHOWN_CHARS: usize = 40;
 
 /// A path of a route.
 #[derive(Clone, Debug)]
@@ -64,10 +66,10 @@ pub fn read_route(
             .into_iter()
             .filter_map(InputValue::text)
             .collect();
-        let restrict = |base: &mut Region, region: Region| {
-            if let Some(both) = base.intersect(&region) {
-                *base = both;
-            }
+        // Without a host no request matches.
+        let restrict = |base: &mut Region, region: Region| match base.intersect(&region) {
+            Some(both) => *base = both,
+            None => base.hosts.clear(),
         };
         if texts.len() > MAX_VALUES {
             restrict(
@@ -182,7 +184,7 @@ pub fn read_route(
         priority << 16 | length
     };
     if base.hosts.is_empty() {
-        return Err("no request can have its hosts".into());
+        return Err("no request can have its hosts, so Kong does not serve it".into());
     }
     let mut read = Vec::new();
     if paths.is_empty() {
@@ -232,9 +234,6 @@ fn read_hosts(hosts: &[&str]) -> Region {
         }
     }
     region.hosts.dedup();
-    if region.hosts.is_empty() {
-        return Region::some_of_everything("none of its hosts is a host");
-    }
     region
 }
 
@@ -287,7 +286,10 @@ fn read_path(path: &str, version: u32) -> (Region, bool, Result<Option<String>, 
                     .iter()
                     .filter_map(|path| parse_path(path))
                     .collect(),
-                fit: Fit::Approximate,
+                fit: match read.differences.is_empty() {
+                    true => Fit::Exact,
+                    false => Fit::Approximate,
+                },
                 notes: read
                     .differences
                     .iter()
@@ -299,6 +301,7 @@ fn read_path(path: &str, version: u32) -> (Region, bool, Result<Option<String>, 
         };
         return (region, true, no_strip);
     }
+    let shown = printable(path, MAX_SHOWN_CHARS);
     let trimmed = path.trim_end_matches('/');
     let is_literal = path.starts_with('/') && !path.contains(['*', '{', '}', '?', '#', '%']);
     let segments = is_literal
@@ -315,10 +318,10 @@ fn read_path(path: &str, version: u32) -> (Region, bool, Result<Option<String>, 
     let mut notes = Vec::new();
     if trimmed == path {
         notes.push(format!(
-            "Kong takes `{path}x` too, which belongs to the next broader policy here"
+            "Kong takes `{shown}x` too, which belongs to the next broader policy here"
         ));
     } else if !trimmed.is_empty() {
-        notes.push(format!("`{trimmed}` is taken too"));
+        notes.push(format!("`{}` is taken too", shown.trim_end_matches('/')));
     }
     let region = Region {
         paths: vec![segments],

@@ -9,7 +9,7 @@ use crate::route::canonical_host::canonical_host;
 /// The largest weight of a server.
 const MAX_WEIGHT: u64 = 256;
 /// Maximum number of targets of an upstream.
-const MAX_TARGETS: usize = 1_000;
+const MAX_TARGETS: usize = 500;
 
 /// A service as it is forwarded to.
 #[derive(Clone, Debug)]
@@ -123,7 +123,12 @@ fn read_targets(
         .flat_map(InputValue::items)
         .chain(beside);
     let mut weights: Vec<(String, u64)> = Vec::new();
-    for target in targets.take(MAX_TARGETS) {
+    for (number, target) in targets.enumerate() {
+        if number >= MAX_TARGETS {
+            return Err(format!(
+                "the upstream {name} has more than {MAX_TARGETS} targets"
+            ));
+        }
         let address = target
             .text_of("target")
             .or_else(|| target.text())

@@ -9,6 +9,9 @@ use crate::import::report::{Concern, ImportReport};
 use crate::import::yaml_text::flow_list;
 use crate::route::OriginPattern;
 
+/// Maximum number of origins or names of a list, which each policy repeats.
+const MAX_NAMES: usize = 100;
+
 /// Reads a `request-transformer`: headers that are removed, and those that are set.
 pub fn read_request_transformer(
     plugin: &KongPlugin<'_>,
@@ -141,7 +144,11 @@ pub fn read_cors(
     let is_origin = |origin: &String| OriginPattern::parse(origin).is_ok() && !origin.contains('*');
     let fields = [list("headers"), list("exposed_headers")];
     let is_name = |name: &String| http::HeaderName::try_from(name.as_str()).is_ok() && name != "*";
-    if !(is_any || origins.iter().all(is_origin)) || !fields.iter().flatten().all(is_name) {
+    let is_long = origins.len() > MAX_NAMES || fields.iter().any(|names| names.len() > MAX_NAMES);
+    if is_long
+        || !(is_any || origins.iter().all(is_origin))
+        || !fields.iter().flatten().all(is_name)
+    {
         let note = "its origins or headers are not written as browsers write them; write `cors`";
         return report.left(plugin.at, Concern::Other, &text_of(plugin), note);
     }

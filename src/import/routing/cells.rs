@@ -9,6 +9,8 @@ use crate::route::pattern::{HostPattern, Segment};
 
 /// Maximum number of matches of an import.
 pub const MAX_CELLS: usize = 2_000;
+/// Maximum number of comparisons of matches, a second or two of work.
+const MAX_COMPARISONS: usize = 20_000_000;
 
 /// The requests of one host, one path and some methods at some listeners, which one route takes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +55,7 @@ pub struct Precedence {
 #[derive(Debug, Default)]
 pub struct CellTable {
     cells: Vec<MatchCell>,
+    comparisons: usize,
     /// Where priorities decide.
     pub precedences: BTreeSet<Precedence>,
 }
@@ -67,7 +70,7 @@ impl CellTable {
     ///
     /// # Errors
     ///
-    /// There are more than [`MAX_CELLS`].
+    /// There are more than [`MAX_CELLS`], or they overlap too much.
     pub fn insert(&mut self, cell: MatchCell, owners: &[MatchOwner]) -> Result<(), TooManyCells> {
         let mut queue = vec![cell];
         let mut seen = HashSet::new();
@@ -75,7 +78,9 @@ impl CellTable {
             if !seen.insert(cell.clone()) {
                 continue;
             }
-            if self.cells.len() + queue.len() > MAX_CELLS || seen.len() > MAX_CELLS {
+            self.comparisons = self.comparisons.saturating_add(self.cells.len());
+            let is_full = self.cells.len() + queue.len() > MAX_CELLS;
+            if is_full || self.comparisons > MAX_COMPARISONS {
                 return Err(TooManyCells);
             }
             let Some(own) = owners.get(cell.owner).copied() else {
@@ -153,7 +158,7 @@ impl CellTable {
     }
 }
 
-/// There are more than [`MAX_CELLS`] cells.
+/// There are more than [`MAX_CELLS`] cells, or they overlap too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyCells;
 

@@ -2,7 +2,11 @@
 
 use ipnet::IpNet;
 
+use crate::import::report::printable;
 use crate::route::pattern::{HostPattern, Pattern, Segment};
+
+/// Maximum number of characters of a reason, which becomes the body of responses.
+const MAX_REASON_CHARS: usize = 200;
 
 /// How exactly a region says what a rule takes. The order is that of doubt.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,9 +52,14 @@ impl Region {
     /// All requests, of which the rule takes only some.
     pub fn some_of_everything(reason: &str) -> Region {
         Region {
-            fit: Fit::Superset(reason.to_owned()),
+            fit: Fit::Superset(printable(reason, MAX_REASON_CHARS)),
             ..Region::everything()
         }
+    }
+
+    /// The number of pairs of a host and a path.
+    pub fn size(&self) -> usize {
+        self.hosts.len().saturating_mul(self.paths.len())
     }
 
     /// The requests of both; `None` if there are none.

@@ -35,10 +35,8 @@ pub fn assemble(
     let uses = used_entry_points(&input.routers, &mut input.entry_points, report);
     let are_tls = listeners_with_tls(&input.entry_points, &uses, &input.routers);
     let variants = variants(&input.routers, &uses, &input.entry_points, &are_tls, report);
-    let claims = claims(&variants, &input.routers, report);
-    if claims.len() > MAX_CELLS {
-        return Err(too_many("routes"));
-    }
+    let claims =
+        claims(&variants, &input.routers, report).map_err(|TooManyCells| too_many("routes"))?;
     let table = fill_table(&claims, &variants).map_err(|TooManyCells| too_many("routes"))?;
     report_precedences(&table, &claims, &variants, &input.routers, report);
     input
@@ -66,6 +64,9 @@ pub fn assemble(
     }
     for (variant, (has_claims, cells)) in variants.iter().zip(&cells_of) {
         writer.add_variant(variant, *has_claims, cells, &claims);
+        if writer.draft.limits.len() > 2 * MAX_CELLS {
+            return Err(too_many("limits"));
+        }
     }
     input.middlewares.report_unused(report);
     input.services.report_unused(report);

@@ -7,6 +7,9 @@ use crate::import::report::{Concern, ImportReport, Origin};
 use crate::import::yaml_text::flow_list;
 use crate::route::OriginPattern;
 
+/// Maximum number of origins of CORS, which each policy repeats.
+const MAX_ORIGINS: usize = 100;
+
 /// Reads a `headers` middleware.
 pub fn read_headers(
     value: InputValue<'_>,
@@ -151,7 +154,8 @@ fn read_cors(value: InputValue<'_>, rules: &mut RouteRules, report: &mut ImportR
     let is_any = origins.iter().any(|origin| origin == "*");
     let are_origins =
         |origin: &String| OriginPattern::parse(origin).is_ok() && !origin.contains('*');
-    let is_taken = !origins.is_empty() && (is_any || origins.iter().all(are_origins));
+    let is_taken =
+        (1..=MAX_ORIGINS).contains(&origins.len()) && (is_any || origins.iter().all(are_origins));
     let mut parts = Vec::new();
     for (field, at, value) in value.entries() {
         if !field.starts_with("accessControl") && field != "addVaryHeader" {
@@ -185,7 +189,14 @@ fn read_cors(value: InputValue<'_>, rules: &mut RouteRules, report: &mut ImportR
                 } else {
                     "expose"
                 };
-                if names.iter().any(|name| name == "*") && word == "headers" {
+                if names.len() > MAX_ORIGINS {
+                    report.left(
+                        at,
+                        Concern::Other,
+                        field,
+                        "these are too many for each policy",
+                    );
+                } else if names.iter().any(|name| name == "*") && word == "headers" {
                     report.taken(at, Concern::Other, field, "");
                 } else if names.iter().all(is_name) && !names.iter().any(|name| name == "*") {
                     parts.push(format!("{word}: {}", flow_list(&names)));

@@ -8,6 +8,8 @@ use crate::route::pattern::{HostPattern, MethodSet, Segment};
 
 /// Maximum number of arguments of a matcher.
 const MAX_ARGUMENTS: usize = 256;
+/// Maximum number of characters of a path in a note.
+const MAX_SHOWN_CHARS: usize = 40;
 
 /// Reads a matcher: the alternatives of the requests that it takes, of which there is none if no request can match.
 ///
@@ -170,11 +172,12 @@ const BRACES: &str =
 const NO_PATH: &str = "its path has no counterpart in a match";
 
 fn read_path(path: &str) -> Region {
+    let shown = printable(path, MAX_SHOWN_CHARS);
     if let Some(segments) = literal_path(path) {
         let note = match path.trim_end_matches('/') {
             "" => None,
-            trimmed if trimmed == path => Some(format!("`{path}/` is taken too")),
-            trimmed => Some(format!("`{trimmed}` is taken too")),
+            trimmed if trimmed == path => Some(format!("`{shown}/` is taken too")),
+            _ => Some(format!("`{}` is taken too", shown.trim_end_matches('/'))),
         };
         return Region {
             paths: vec![segments],
@@ -203,13 +206,14 @@ fn read_prefix(path: &str) -> Region {
     };
     segments.push(Segment::Rest);
     let mut notes = Vec::new();
+    let shown = printable(path, MAX_SHOWN_CHARS);
     let trimmed = path.trim_end_matches('/');
     match trimmed {
         "" => {}
         _ if trimmed == path => notes.push(format!(
-            "Traefik takes `{path}x` too, which belongs to the next broader policy here"
+            "Traefik takes `{shown}x` too, which belongs to the next broader policy here"
         )),
-        _ => notes.push(format!("`{trimmed}` is taken too")),
+        _ => notes.push(format!("`{}` is taken too", shown.trim_end_matches('/'))),
     }
     if !is_literal {
         notes.push(BRACES.into());
@@ -242,7 +246,10 @@ fn read_path_regexp(text: &str) -> Region {
             notes.push("a slash at the end of a path makes no difference here".into());
             Region {
                 paths,
-                fit: Fit::Approximate,
+                fit: match read.differences.is_empty() {
+                    true => Fit::Exact,
+                    false => Fit::Approximate,
+                },
                 notes,
                 ..Region::everything()
             }

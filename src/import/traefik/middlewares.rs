@@ -14,6 +14,8 @@ use crate::import::report::{Concern, ImportReport, Origin};
 
 /// Maximum number of middlewares of a router, those of chains included.
 const MAX_MIDDLEWARES: usize = 64;
+/// Maximum number of networks of a list, which each policy repeats.
+const MAX_NETWORKS: usize = 256;
 
 /// All middlewares by their full names.
 #[derive(Debug, Default)]
@@ -315,6 +317,11 @@ fn read_allow_list(
         .map(|item| parse_network(item.text()?.trim()))
         .collect();
     match networks.filter(|networks| !networks.is_empty()) {
+        Some(networks) if networks.len() > MAX_NETWORKS => {
+            let note = "it has too many networks for each policy: clients get 503. Write them into a file and `allow: { ip: FILE }`";
+            report.left(at, Concern::Routing, text, note);
+            rules.block("an allow list");
+        }
         Some(networks) => {
             report.taken(at, Concern::Routing, text, "");
             rules.allow(networks);

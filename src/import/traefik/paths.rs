@@ -7,6 +7,9 @@ use crate::import::routing::region::parse_path;
 use crate::route::canonical_host::canonical_host;
 use crate::route::pattern::Segment;
 
+/// Maximum number of prefixes of which one is taken off.
+const MAX_PREFIXES: usize = 32;
+
 const NO_PATH_CHANGE: &str =
     "this change of paths has no counterpart: clients get 503. Write `strip` and `prefix`";
 
@@ -30,7 +33,7 @@ pub fn read_path_change(
                 .map(|item| literal_prefix(item.text()?))
                 .collect();
             prefixes
-                .filter(|prefixes| !prefixes.is_empty())
+                .filter(|prefixes| (1..=MAX_PREFIXES).contains(&prefixes.len()))
                 .map(|prefixes| (prefixes, None))
         }
         "addPrefix" => value

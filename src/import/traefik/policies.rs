@@ -10,13 +10,15 @@ use super::rules::{ChainContext, RouteRules};
 use super::treatment::{Claim, Variant};
 use crate::import::model::{ActionDraft, ImportDraft, LimitUseDraft, RouteDraft};
 use crate::import::nginx::variables::network_text;
-use crate::import::report::{Concern, ImportReport};
+use crate::import::report::{Concern, ImportReport, printable};
 use crate::import::routing::cells::MatchCell;
 use crate::import::routing::region::{parse_path, path_text};
 use crate::route::pattern::{HostPattern, Segment};
 
 /// Maximum number of paths of a policy.
 const MAX_PATHS: usize = 32;
+/// Maximum number of characters of a rule in a comment.
+const MAX_RULE_CHARS: usize = 200;
 
 /// What becomes of the requests of a cell. Cells with the same become one policy.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -270,7 +272,11 @@ impl PolicyWriter<'_, '_> {
         let mut route = RouteDraft {
             name: router.name.clone(),
             origin: router.at,
-            source: format!("{}: {}", router.text(), router.rule),
+            source: format!(
+                "{}: {}",
+                router.text(),
+                printable(&router.rule, MAX_RULE_CHARS)
+            ),
             methods: cell.methods,
             paths,
             hosts: if cell.host == HostPattern::Any {

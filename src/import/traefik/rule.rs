@@ -182,8 +182,7 @@ impl<'t> RuleReader<'t> {
 
 /// The regions, or in place of too many one that has them all.
 fn bounded(regions: Vec<Region>) -> Vec<Region> {
-    let size = |region: &Region| region.hosts.len().saturating_mul(region.paths.len());
-    let total: usize = regions.iter().map(size).sum();
+    let total: usize = regions.iter().map(Region::size).sum();
     match regions.len() > MAX_ALTERNATIVES || total > 16 * MAX_ALTERNATIVES {
         true => vec![Region::some_of_everything(
             "the rule has too many alternatives",
@@ -244,10 +243,7 @@ mod tests {
                 "HostRegexp(`{sub:[a-z]+}.example.com`)",
                 vec!["*.example.com /**  Approximate"],
             ),
-            (
-                "PathRegexp(`^/users/[^/]+$`)",
-                vec!["* /users/*  Approximate"],
-            ),
+            ("PathRegexp(`^/users/[^/]+$`)", vec!["* /users/*  Exact"]),
             ("PathRegexp(`\\.php$`)", vec!["* /**  Superset"]),
             (
                 "Path(\"/a\") || Path('/b')",

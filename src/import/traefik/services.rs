@@ -1,6 +1,6 @@
 //! Services as upstreams.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::durations::{duration_text, parse_nanos};
 use super::names::{NamedObject, Provider};
@@ -14,12 +14,16 @@ use crate::route::canonical_host::canonical_host;
 const MAX_PARTS: usize = 64;
 /// The largest weight of a server.
 const MAX_WEIGHT: u64 = 256;
+/// Maximum number of servers of an upstream.
+const MAX_SERVERS: usize = 500;
 
 /// All services by their full names.
 #[derive(Debug, Default)]
 pub struct Services<'v> {
     named: HashMap<String, (NamedObject<'v>, bool)>,
-    used: std::collections::HashSet<String>,
+    used: HashSet<String>,
+    /// What services of routers have become.
+    resolved: HashMap<String, ServiceResult>,
 }
 
 /// A service as an upstream, or why it is none.
@@ -40,8 +44,14 @@ impl<'v> Services<'v> {
     ///
     /// Why there is none.
     pub fn resolve(&mut self, name: &str, report: &mut ImportReport) -> ServiceResult {
+        if let Some(known) = self.resolved.get(name) {
+            return known.clone();
+        }
         let mut budget = MAX_PARTS;
-        checked_hosts(self.resolve_within(name, &mut budget, report)?)
+        let upstream = self.resolve_within(name, &mut budget, report);
+        let upstream = upstream.and_then(checked_hosts);
+        self.resolved.insert(name.to_owned(), upstream.clone());
+        upstream
     }
 
     fn resolve_within(
@@ -167,6 +177,10 @@ pub fn checked_hosts(upstream: UpstreamDraft) -> ServiceResult {
 /// One upstream of the servers of all parts, each with its share; `None` if it is no such upstream.
 pub fn join_weighted(parts: Vec<(UpstreamDraft, u64)>, at: Origin) -> Option<UpstreamDraft> {
     let (first, _) = parts.first()?;
+    let count: usize = parts.iter().map(|(part, _)| part.servers.len()).sum();
+    if count > MAX_SERVERS {
+        return None;
+    }
     let mut joined = UpstreamDraft {
         servers: Vec::new(),
         origin: at,
@@ -266,7 +280,12 @@ fn read_load_balancer(
             &format!("server {url}"),
             "",
         );
-        upstream.servers.push((url, weight));
+        if upstream.servers.len() >= MAX_SERVERS {
+            return Err(format!("{text} has more than {MAX_SERVERS} servers"));
+        }
+        if !upstream.servers.iter().any(|(other, _)| *other == url) {
+            upstream.servers.push((url, weight));
+        }
     }
     if upstream.servers.is_empty() {
         return Err(format!("{text} has no server"));

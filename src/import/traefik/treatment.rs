@@ -6,7 +6,7 @@ use super::entry_points::EntryPoints;
 use super::routers::Router;
 use super::rule::read_rule;
 use crate::import::report::{Concern, ImportReport};
-use crate::import::routing::cells::MatchOwner;
+use crate::import::routing::cells::{MAX_CELLS, MatchOwner, TooManyCells};
 use crate::import::routing::judgement::{Judgement, RegionCandidate, judge};
 use crate::import::routing::region::Region;
 
@@ -206,7 +206,15 @@ pub fn treatments(variants: &[Variant]) -> Vec<usize> {
 
 /// The regions of all variants that become matches. One that cannot be told from those of other routers becomes 503, unless
 /// the other routers treat requests alike.
-pub fn claims(variants: &[Variant], routers: &[Router], report: &mut ImportReport) -> Vec<Claim> {
+///
+/// # Errors
+///
+/// They become too many matches.
+pub fn claims(
+    variants: &[Variant],
+    routers: &[Router],
+    report: &mut ImportReport,
+) -> Result<Vec<Claim>, TooManyCells> {
     let treatments = treatments(variants);
     let mut regions: Vec<(usize, Region)> = Vec::new();
     for (index, variant) in variants.iter().enumerate() {
@@ -229,6 +237,10 @@ pub fn claims(variants: &[Variant], routers: &[Router], report: &mut ImportRepor
                 report.left(router.at, Concern::Routing, &router.text(), &note);
             }
         }
+    }
+    let size: usize = regions.iter().map(|(_, region)| region.size()).sum();
+    if size > MAX_CELLS {
+        return Err(TooManyCells);
     }
     let candidate = |(index, region): &(usize, Region)| {
         let variant = variants.get(*index);
@@ -278,5 +290,5 @@ pub fn claims(variants: &[Variant], routers: &[Router], report: &mut ImportRepor
             stub,
         });
     }
-    claims
+    Ok(claims)
 }

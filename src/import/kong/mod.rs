@@ -6,16 +6,17 @@
 //! | `routes` | routes as regions of requests, with Kong's priorities |
 //! | `plugins`, `plugin_rules`, `limits`, `transformers` | which plugins a route has, and what they do |
 //! | `services` | services and targets as upstreams |
-//! | `policies` | makes policies of all this |
+//! | `assembly`, `policies` | which route takes which requests, and their policies |
 
 use super::documents::read_documents;
 use super::error::ImportError;
 use super::files::InputFile;
 use super::model::ImportDraft;
 use super::report::ImportReport;
+use assembly::assemble;
 use entities::KongEntities;
-use policies::assemble;
 
+mod assembly;
 mod entities;
 mod limits;
 mod plugin_rules;

@@ -3,6 +3,7 @@
 use super::entities::{KongEntities, KongEntity, is_reference};
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
+use crate::import::nginx::upstream::server_url;
 use crate::import::report::{Concern, ImportReport};
 use crate::route::canonical_host::canonical_host;
 
@@ -72,10 +73,8 @@ pub fn read_service(
         Some(targets) => read_targets(targets, &host, scheme, entities, &mut upstream, report)?,
         None => {
             canonical_host(&host).ok_or("its host is no host")?;
-            upstream.servers.push((
-                format!("{scheme}://{host}:{}", port.unwrap_or(default_port)),
-                1,
-            ));
+            let address = format!("{host}:{}", port.unwrap_or(default_port));
+            upstream.servers.push((server_url(scheme, &address)?, 1));
         }
     }
     read_settings(value, &mut upstream, report);
@@ -150,7 +149,7 @@ fn read_targets(
             continue;
         }
         report.taken(target.origin(), Concern::Routing, &text, "");
-        let url = format!("{scheme}://{host}:{}", port.unwrap_or(8_000));
+        let url = server_url(scheme, &format!("{host}:{}", port.unwrap_or(8_000)))?;
         match weights.iter_mut().find(|(other, _)| *other == url) {
             Some((_, other)) => *other += weight,
             None => weights.push((url, weight)),

@@ -6,6 +6,7 @@ use super::durations::{duration_text, parse_nanos};
 use super::names::{NamedObject, Provider};
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
+use crate::import::nginx::upstream::server_url;
 use crate::import::report::{Concern, ImportReport, Origin};
 use crate::import::yaml_text::gateway_scalar;
 use crate::route::canonical_host::canonical_host;
@@ -272,7 +273,7 @@ fn read_load_balancer(
             .and_then(|weight| u32::try_from(weight).ok());
         let weight = weight.ok_or_else(|| format!("{text} has a weight beyond {MAX_WEIGHT}"))?;
         let (url, is_h2) =
-            server_url(url).ok_or_else(|| format!("{text} has a server that is no URL"))?;
+            read_url(url).ok_or_else(|| format!("{text} has a server that is no URL"))?;
         upstream.http2 |= is_h2;
         report.taken(
             server.origin(),
@@ -296,7 +297,7 @@ fn read_load_balancer(
 }
 
 /// The address of a server, without a path, which Traefik does not use; and whether it speaks HTTP/2 without TLS.
-fn server_url(url: &str) -> Option<(String, bool)> {
+fn read_url(url: &str) -> Option<(String, bool)> {
     let (scheme, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     let (host, port) = match authority.rsplit_once(':') {
@@ -311,7 +312,7 @@ fn server_url(url: &str) -> Option<(String, bool)> {
         _ => return None,
     };
     let default = if scheme == "https" { 443 } else { 80 };
-    let url = format!("{scheme}://{host}:{}", port.unwrap_or(default));
+    let url = server_url(scheme, &format!("{host}:{}", port.unwrap_or(default))).ok()?;
     Some((url, is_h2))
 }
 

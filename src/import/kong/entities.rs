@@ -204,6 +204,14 @@ impl<'v> KongEntities<'v> {
         }
     }
 
+    /// A name that two services or two routes have, which Kong refuses.
+    pub fn ambiguous_name(&self) -> Option<&str> {
+        let mut names = self.service_names.iter().chain(&self.route_names);
+        names
+            .find(|(_, index)| index.is_none())
+            .map(|(name, _)| name.as_str())
+    }
+
     /// Resolves the references of routes and plugins.
     pub fn resolve(&mut self, report: &mut ImportReport) {
         for (index, service) in std::mem::take(&mut self.unresolved_routes) {

@@ -24,7 +24,7 @@ pub fn read_limits(
             plugin.at,
             Concern::Limits,
             &text_of(plugin),
-            "it has no `config`",
+            "it has no `config`: clients get 503",
         );
         return Vec::new();
     };
@@ -191,7 +191,7 @@ fn amounts(
             plugin.at,
             Concern::Limits,
             &text_of(plugin),
-            "none of its limits can be read",
+            "none of its limits can be read: clients get 503",
         );
     }
     amounts
@@ -214,7 +214,7 @@ fn advanced_amounts(
     let is_fixed = config.text_of("window_type") == Some("fixed");
     let mut amounts = Vec::new();
     if limits.len() != sizes.len() || limits.len() > MAX_WINDOWS {
-        let note = "`limit` and `window_size` do not belong together; write rates by hand";
+        let note = "`limit` and `window_size` do not belong together: clients get 503";
         report.left(plugin.at, Concern::Limits, &text, note);
         return amounts;
     }
@@ -256,7 +256,7 @@ fn advanced_amounts(
             plugin.at,
             Concern::Limits,
             &text,
-            "none of its limits can be read",
+            "none of its limits can be read: clients get 503",
         );
     }
     amounts

@@ -12,7 +12,7 @@ use super::documents::read_documents;
 use super::error::ImportError;
 use super::files::InputFile;
 use super::model::ImportDraft;
-use super::report::ImportReport;
+use super::report::{ImportReport, printable};
 use assembly::assemble;
 use entities::KongEntities;
 
@@ -30,7 +30,8 @@ mod transformers;
 ///
 /// # Errors
 ///
-/// A file that is no YAML, or no declarative configuration; or more routes than an import may have.
+/// A file that is no YAML, or no declarative configuration; two entities of one name; or more routes than an import may
+/// have.
 pub fn read(
     files: &[InputFile],
     draft: &mut ImportDraft,
@@ -65,6 +66,11 @@ pub fn read(
     let mut entities = KongEntities::default();
     for document in &documents {
         entities.read(document.root(), report);
+    }
+    if let Some(name) = entities.ambiguous_name() {
+        let name = printable(name, 60);
+        let message = format!("two services or two routes are called `{name}`, which Kong refuses");
+        return Err(ImportError::at(path, 1, 1, message).with_help("give each a name of its own"));
     }
     entities.resolve(report);
     assemble(&entities, version, path, draft, report)

@@ -108,11 +108,17 @@ impl PluginIndex {
             match plugin.name {
                 "rate-limiting" | "rate-limiting-advanced" => {
                     match self.limits_of(*index, entities, draft, report) {
+                        Some(limits) if limits.is_empty() => rules.block("a limit"),
                         Some(limits) => rules.limits.extend(limits),
                         None => rules.block("a namespace of many plugins"),
                     }
                 }
                 _ => read_plugin(plugin, &mut rules, report),
+            }
+            if !matches!(plugin.value.text_of("enabled"), None | Some("true")) {
+                let note = "whether it is enabled is not known: clients get 503";
+                report.left(plugin.at, Concern::Routing, &text_of(plugin), note);
+                rules.block("a plugin that may be enabled");
             }
             let has_all_protocols = plugin.value.get("protocols").is_none_or(|protocols| {
                 let has = |name: &str| protocols.items().any(|item| item.text() == Some(name));

@@ -119,7 +119,7 @@ pub fn read_route(
                         "http" | "https" | "grpc" | "grpcs" | "ws" | "wss"
                     )
                 };
-                if !texts.iter().all(|protocol| is_http(protocol)) {
+                if !texts.iter().all(is_http) {
                     return Err("tollgate speaks HTTP only".into());
                 }
                 let has_plain = texts

@@ -67,7 +67,7 @@ pub fn read_rate_limit(
     let burst = burst.max(1);
     let rate =
         whole_seconds(average, period).and_then(|(units, seconds)| RateDraft::new(units, seconds));
-    let at_once = u32::try_from(burst).ok().filter(|_| burst <= MAX_BURST);
+    let at_once = u32::try_from(burst.min(MAX_BURST)).ok();
     let (Some(rate), Some(at_once)) = (rate, at_once) else {
         report.left(
             at,
@@ -131,13 +131,9 @@ pub fn read_in_flight(
             return LimitResult::Blocked("inFlightReq".into());
         }
         Some(amount) if amount > MAX_CONCURRENT => {
-            report.left(
-                at,
-                Concern::Limits,
-                &text,
-                "it is more than tollgate counts; write `concurrent`",
-            );
-            return LimitResult::Limits(Vec::new());
+            let note = format!("a limit counts up to {MAX_CONCURRENT}, which holds here");
+            report.changed(at, Concern::Limits, &text, &note);
+            u32::try_from(MAX_CONCURRENT).unwrap_or(1)
         }
         Some(amount) => u32::try_from(amount).unwrap_or(1),
     };

@@ -9,7 +9,6 @@ use super::variables::{TextPart, split_text, variable_names};
 use crate::import::model::{ImportDraft, UpstreamDraft};
 use crate::import::report::{Concern, ImportReport};
 use crate::route::canonical_host::canonical_host;
-use rustls::pki_types::ServerName;
 
 /// Maximum number of servers of an upstream.
 const MAX_SERVERS: usize = 1_000;
@@ -300,10 +299,7 @@ pub fn server_url(scheme: &str, server: &str) -> Result<String, String> {
         && !authority.host().trim_matches(['[', ']']).is_empty()
         && (authority.as_str() == authority.host()
             || authority.port_u16().is_some_and(|port| port > 0));
-    // Over TLS its certificate is verified, which needs a name.
-    let name = authority.host().trim_matches(['[', ']']);
-    let has_name = scheme != "https" || ServerName::try_from(name).is_ok();
-    match is_valid && has_name {
+    match is_valid {
         true => Ok(format!("{scheme}://{server}")),
         false => Err(fail()),
     }

@@ -22,7 +22,7 @@ const MAX_RULE_CHARS: usize = 200;
 
 /// What becomes of the requests of a cell. Cells with the same become one policy.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-struct CellOutcome {
+struct RouterOutcome {
     action: ActionDraft,
     strip: Option<String>,
     prefix: Option<String>,
@@ -90,18 +90,18 @@ impl PolicyWriter<'_, '_> {
             .into_iter()
             .map(|limit| LimitUseDraft::Shared(self.draft.add_limit(limit)))
             .collect();
-        let mut groups: Vec<(CellOutcome, MatchCell, Vec<String>, Vec<String>)> = Vec::new();
+        let mut groups: Vec<(RouterOutcome, MatchCell, Vec<String>, Vec<String>)> = Vec::new();
         let mut by_match: BTreeMap<(Vec<String>, u64, String, usize), usize> = BTreeMap::new();
-        let mut outcomes: Vec<CellOutcome> = Vec::new();
+        let mut outcomes: Vec<RouterOutcome> = Vec::new();
         for cell in cells {
             let stub = claims
                 .get(cell.owner)
                 .and_then(|claim| claim.stub.as_deref());
             let stub = stub.or_else(|| cell.is_stub.then_some("routers of one priority"));
             let outcome = match stub {
-                Some(reason) => CellOutcome {
+                Some(reason) => RouterOutcome {
                     action: ActionDraft::not_imported(reason),
-                    ..CellOutcome::default()
+                    ..RouterOutcome::default()
                 },
                 None => self.outcome(&router, cell, &rules, &forward),
             };
@@ -142,7 +142,7 @@ impl PolicyWriter<'_, '_> {
             }
         }
         // Hosts with the same paths share a policy.
-        let mut merged: Vec<(CellOutcome, MatchCell, Vec<String>, Vec<String>)> = Vec::new();
+        let mut merged: Vec<(RouterOutcome, MatchCell, Vec<String>, Vec<String>)> = Vec::new();
         let mut by_paths: HashMap<(Vec<String>, Vec<String>, u64, String), usize> = HashMap::new();
         for (outcome, cell, hosts, paths) in groups {
             let owner_key = claims
@@ -212,10 +212,10 @@ impl PolicyWriter<'_, '_> {
         cell: &MatchCell,
         rules: &RouteRules,
         forward: &ActionDraft,
-    ) -> CellOutcome {
-        let failed = |reason: &str| CellOutcome {
+    ) -> RouterOutcome {
+        let failed = |reason: &str| RouterOutcome {
             action: ActionDraft::not_imported(reason),
-            ..CellOutcome::default()
+            ..RouterOutcome::default()
         };
         if let Some(reason) = &rules.blocked {
             return failed(reason);
@@ -223,12 +223,12 @@ impl PolicyWriter<'_, '_> {
         if let Some(redirect) = &rules.redirect {
             let target = redirect_target(redirect, &cell.host, &self.tls_ports);
             return match target {
-                Some(to) => CellOutcome {
+                Some(to) => RouterOutcome {
                     action: ActionDraft::Redirect {
                         to,
                         status: redirect.status,
                     },
-                    ..CellOutcome::default()
+                    ..RouterOutcome::default()
                 },
                 None => {
                     let note = "its redirect names no place without the host of the request: clients get 503";
@@ -239,7 +239,7 @@ impl PolicyWriter<'_, '_> {
             };
         }
         match stripped(cell, &rules.strip) {
-            Ok(strip) => CellOutcome {
+            Ok(strip) => RouterOutcome {
                 action: forward.clone(),
                 strip,
                 prefix: rules.prefix.clone(),
@@ -261,7 +261,7 @@ impl PolicyWriter<'_, '_> {
         rules: &RouteRules,
         limits: &[LimitUseDraft],
         clients: Option<Vec<ipnet::IpNet>>,
-        (outcome, cell, hosts, paths): (CellOutcome, MatchCell, Vec<String>, Vec<String>),
+        (outcome, cell, hosts, paths): (RouterOutcome, MatchCell, Vec<String>, Vec<String>),
     ) {
         let points = &self.input.entry_points.list;
         let all = (1_u64 << points.len()) - 1;

@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 32;
 /// The text is no rule, so that Traefik does not serve the router either.
 pub fn read_rule(text: &str) -> Result<Vec<Region>, String> {
     let tokens = tokens(text)?;
-    let mut reader = RuleReader {
+    let mut reader = RouterRuleReader {
         tokens: &tokens,
         next: 0,
     };
@@ -93,12 +93,12 @@ fn unquote(text: &str, quote: char) -> Result<(String, &str), String> {
     Err("a quote is not closed".into())
 }
 
-struct RuleReader<'t> {
+struct RouterRuleReader<'t> {
     tokens: &'t [RuleToken],
     next: usize,
 }
 
-impl<'t> RuleReader<'t> {
+impl<'t> RouterRuleReader<'t> {
     fn peek(&self) -> Option<&'t RuleToken> {
         self.tokens.get(self.next)
     }

@@ -155,8 +155,8 @@ const UNREADABLE_EXPECTATIONS: ClientExpectations = ClientExpectations {
     accepts_trailers: false,
 };
 
-/// The response to an ACME http-01 challenge (RFC 8555 section 8.3), or to a proxy that says how a request ended, on a
-/// connection without TLS; `None` for every other request. No limit counts such requests.
+/// The response to an ACME http-01 challenge (RFC 8555 section 8.3) on a connection without TLS, or to a proxy that says how
+/// a request ended. `None` for every other request. No limit counts these.
 fn respond_unobserved(
     head: &Head,
     peer: &Peer,

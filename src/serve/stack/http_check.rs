@@ -13,7 +13,7 @@ use http::{Method, StatusCode, Uri};
 use super::body::ResponseBody;
 use super::peer::Peer;
 use super::refusal::RefusalCause;
-use super::request_context::RequestContext;
+use super::request_context::{AskedReply, RequestContext};
 use super::stages::FreshRequest;
 use super::unreadable_request::{FirstLine, UnreadableRequest};
 use crate::http::head::{Fields, Head, Response};
@@ -32,15 +32,6 @@ const ORIGINAL_URL: &str = "x-original-url";
 const STATUS_FIELD: &str = "tollgate-status";
 /// The field with the number by which the proxy may say how an admitted request ended.
 const TICKET_FIELD: &str = "tollgate-ticket";
-
-/// What the response to a proxy that asks is like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AskedReply {
-    /// The status of refusals other than 401 and 403, for proxies that understand only these; `None` if each keeps its own.
-    refused_status: Option<StatusCode>,
-    /// Whether the proxy will say how the request ended.
-    wants_ticket: bool,
-}
 
 /// A request that a proxy asks about.
 struct AskedRequest {

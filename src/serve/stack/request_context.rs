@@ -8,10 +8,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::Method;
+use http::{Method, StatusCode};
 
 use super::body::SpareRelay;
-use super::http_check::AskedReply;
 use super::peer::Peer;
 use super::request_id::RequestId;
 use super::request_outcome::RequestOutcome;
@@ -98,6 +97,15 @@ pub struct ExtraFacts {
     pub upstream_duration: Cell<Option<Nanos>>,
     /// See [`replace_by_asked`](super::http_check::replace_by_asked); `None` for most requests.
     pub asked_reply: Option<AskedReply>,
+}
+
+/// What the response to a proxy that asks is like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AskedReply {
+    /// The status of refusals other than 401 and 403, for proxies that understand only these; `None` if each keeps its own.
+    pub(super) refused_status: Option<StatusCode>,
+    /// Whether the proxy will say how the request ended.
+    pub(super) wants_ticket: bool,
 }
 
 /// What is known of a request when its context begins: see the fields of [`RequestContext`].

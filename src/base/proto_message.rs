@@ -1,8 +1,8 @@
 //! Messages in the wire format of protocol buffers: one field after another, each after a key with its number
 //! and its wire type.
 //!
-//! Only the field types that Prometheus and OTLP need are here. [`find_field`] reads one field of a message. Source:
-//! <https://protobuf.dev/programming-guides/encoding/>.
+//! Only the field types that Prometheus, OTLP and Envoy need are here. [`ProtoFields`] reads the fields of a message.
+//! Source: <https://protobuf.dev/programming-guides/encoding/>.
 
 use crate::base::varint::{put_varint, take_varint};
 
@@ -85,33 +85,65 @@ impl ProtoMessage {
 pub enum ProtoValue<'a> {
     /// The value of a varint.
     Number(u64),
-    /// The bytes of a value of any other wire type, without its length.
+    /// The bytes of a value with a length, without that length: a text, bytes or a message.
     Bytes(&'a [u8]),
+    /// The four or eight bytes of a value of fixed size.
+    Fixed(&'a [u8]),
+}
+
+/// The fields of a message, each with its number. An item is `None` where the message is malformed, and is then the last.
+pub struct ProtoFields<'a>(&'a [u8]);
+
+impl<'a> ProtoFields<'a> {
+    /// The fields of this message.
+    pub fn new(message: &'a [u8]) -> ProtoFields<'a> {
+        ProtoFields(message)
+    }
+
+    fn take_field(&mut self) -> Option<(u64, ProtoValue<'a>)> {
+        let key = take_varint(&mut self.0)?;
+        // The lowest three bits of a key are the wire type of the value.
+        let value = match (key & 7) as u32 {
+            WIRE_VARINT => ProtoValue::Number(take_varint(&mut self.0)?),
+            WIRE_LENGTH_DELIMITED => {
+                let length = usize::try_from(take_varint(&mut self.0)?).ok()?;
+                ProtoValue::Bytes(self.take_bytes(length)?)
+            }
+            WIRE_FIXED64 => ProtoValue::Fixed(self.take_bytes(8)?),
+            WIRE_FIXED32 => ProtoValue::Fixed(self.take_bytes(4)?),
+            _ => return None,
+        };
+        Some((key >> 3, value))
+    }
+
+    fn take_bytes(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (bytes, later_fields) = self.0.split_at_checked(length)?;
+        self.0 = later_fields;
+        Some(bytes)
+    }
+}
+
+impl<'a> Iterator for ProtoFields<'a> {
+    type Item = Option<(u64, ProtoValue<'a>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let field = self.take_field();
+        if field.is_none() {
+            self.0 = &[];
+        }
+        Some(field)
+    }
 }
 
 /// Finds the first field with the number `field_number`. Returns `None` if the message has no such field, or is
 /// malformed before the end of that field.
-pub fn find_field(mut message: &[u8], field_number: u64) -> Option<ProtoValue<'_>> {
-    while !message.is_empty() {
-        let key = take_varint(&mut message)?;
-        // The lowest three bits of a key are the wire type of the value.
-        let value = match (key & 7) as u32 {
-            WIRE_VARINT => ProtoValue::Number(take_varint(&mut message)?),
-            WIRE_LENGTH_DELIMITED => {
-                let length = usize::try_from(take_varint(&mut message)?).ok()?;
-                let (bytes, later_fields) = message.split_at_checked(length)?;
-                message = later_fields;
-                ProtoValue::Bytes(bytes)
-            }
-            wire_type @ (WIRE_FIXED64 | WIRE_FIXED32) => {
-                let length = if wire_type == WIRE_FIXED64 { 8 } else { 4 };
-                let (bytes, later_fields) = message.split_at_checked(length)?;
-                message = later_fields;
-                ProtoValue::Bytes(bytes)
-            }
-            _ => return None,
-        };
-        if key >> 3 == field_number {
+pub fn find_field(message: &[u8], field_number: u64) -> Option<ProtoValue<'_>> {
+    for field in ProtoFields::new(message) {
+        let (number, value) = field?;
+        if number == field_number {
             return Some(value);
         }
     }

@@ -50,6 +50,8 @@ pub enum Source {
     /// The word `preflight`, for a preflight of CORS (Fetch standard): `OPTIONS` with `Origin` and
     /// `Access-Control-Request-Method`.
     Preflight,
+    /// An entry of a descriptor by which another proxy asks. No HTTP request has it.
+    Entry,
     /// The name of the most specific network that the client's address is in, or what a table says of that network.
     Networks(Arc<NetworkTable>),
 }
@@ -68,6 +70,7 @@ impl Source {
             | Source::Certificate(_)
             | Source::Ja4
             | Source::Preflight
+            | Source::Entry
             | Source::Networks(_) => return user_name::parse(text).map(|name| name.to_string()),
         };
         let canonical = match whole_number::parse(normal.as_bytes()) {
@@ -92,6 +95,7 @@ impl Source {
             Source::Body(field) => format!("field {} of the body", field.name().as_str()),
             Source::PathPart(name) => format!("part {{{name}}} of the path"),
             Source::Preflight => "preflight of a browser".into(),
+            Source::Entry => "entry of a descriptor".into(),
             Source::Networks(_) => "network of the address".into(),
         }
     }

@@ -35,6 +35,7 @@ mod body;
 mod buffered_body;
 mod custom;
 mod denial;
+mod entry;
 mod filter;
 mod overrides;
 mod proof;
@@ -43,6 +44,7 @@ mod verified_token;
 
 pub use buffered_body::{BufferedBody, WantedIdentities};
 pub use denial::{Denial, IdentificationStage};
+pub use entry::ADDRESS_KEYS;
 pub use proof_input::CheckCondition;
 use proof_input::ProofInput;
 use verified_token::VerifiedToken;

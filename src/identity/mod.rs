@@ -60,8 +60,8 @@ pub use client_identity::ClientIdentity;
 pub use connection_peer::ConnectionPeer;
 pub use field_value::FieldValue;
 pub use identifier::{
-    BufferedBody, CheckCondition, Denial, IdentificationStage, Identifier, RequestParts,
-    WantedIdentities,
+    ADDRESS_KEYS, BufferedBody, CheckCondition, Denial, IdentificationStage, Identifier,
+    RequestParts, WantedIdentities,
 };
 pub use key::Keyer;
 pub use settings::{MeasuredIdentity, Settings};

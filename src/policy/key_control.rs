@@ -36,7 +36,8 @@ pub fn find_key_controls(
     identity: &Settings,
 ) -> Vec<Option<KeyControl>> {
     let mut key_controls: Vec<Option<KeyControl>> = vec![None; rule_count];
-    for route in routes {
+    // Proxies that ask by descriptors are trusted.
+    for route in routes.iter().filter(|route| route.is_for_http()) {
         for rule in route.rules.iter() {
             let Some(worst_control) = key_controls.get_mut(rule.index) else {
                 continue;
@@ -167,7 +168,7 @@ fn part_control(identity: Identity, settings: &Settings) -> PartControl {
             Some(Source::Field(_) | Source::Query(_) | Source::Body(_) | Source::Ja4) => {
                 PartControl::Chosen
             }
-            Some(Source::Networks(_) | Source::PathPart(_) | Source::Preflight) => {
+            Some(Source::Networks(_) | Source::PathPart(_) | Source::Preflight | Source::Entry) => {
                 PartControl::Given
             }
             Some(Source::Claim(_) | Source::ApiKeys | Source::Certificate(_)) | None => {

@@ -8,6 +8,7 @@
 //! | `back_mapping` | URLs and cookies of responses, mapped back to the client's view |
 //! | `canonical_host` | the one form of a host |
 //! | `cors` | the pages of other origins that may read a route's responses |
+//! | `descriptor` | the descriptors of other proxies that a policy matches |
 //! | `error_page` | the bodies that operators write for refusals |
 //! | `field_changes` | the header fields that a policy changes |
 //! | `path` | the normal form of a path, and the other readings of it |
@@ -21,6 +22,7 @@
 pub mod back_mapping;
 pub mod canonical_host;
 pub mod cors;
+pub mod descriptor;
 pub mod error_page;
 pub mod field_changes;
 pub mod path;
@@ -39,6 +41,7 @@ use http::header::CONTENT_LENGTH;
 
 pub use back_mapping::{BackMapping, ForwardedPlace, ServerOrigin};
 pub use cors::{AllowedOrigins, Cors, OriginPattern};
+pub use descriptor::{DescriptorPattern, DescriptorTable, EntryPattern, ValuePattern};
 pub use error_page::{ErrorPage, ErrorPages, PagePart, PageTemplate, PageVariable, ValueForm};
 pub use field_changes::{AddedField, FieldChanges, TemplatePart, TlsFact, ValueTemplate, Variable};
 pub use path::{
@@ -276,15 +279,24 @@ pub enum PathMatching {
 impl Route {
     /// Whether the route holds on the listener of this name. `None` stands for all listeners that no policy names.
     pub fn holds_on(&self, listener: Option<&str>) -> bool {
-        self.listeners.is_empty() || self.listeners.iter().any(|name| listener == Some(name))
+        let mut listeners = self.listeners.iter();
+        self.is_for_http()
+            && (self.listeners.is_empty() || listeners.any(|name| listener == Some(name)))
+    }
+
+    /// Whether the route takes HTTP requests, not descriptors of other proxies.
+    pub fn is_for_http(&self) -> bool {
+        !matches!(self.action, RouteAction::Decide(_))
     }
 
     /// Whether some listener has both routes.
     pub fn shares_listener_with(&self, other: &Route) -> bool {
         let mut listeners = self.listeners.iter();
-        self.listeners.is_empty()
-            || other.listeners.is_empty()
-            || listeners.any(|name| other.holds_on(Some(name)))
+        let are_for_http = self.is_for_http() && other.is_for_http();
+        are_for_http
+            && (self.listeners.is_empty()
+                || other.listeners.is_empty()
+                || listeners.any(|name| other.holds_on(Some(name))))
     }
 
     /// The index of the upstream among those of the running policies; `None` if there is none.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::StatusCode;
 
+use super::descriptor::DescriptorPattern;
+use super::pattern::Pattern;
 use super::redirect::Redirect;
 use super::usage::UsageList;
 
@@ -22,6 +24,8 @@ pub enum RouteAction {
     Usage(Arc<UsageList>),
     /// A proxy that has asked serves them.
     Admit,
+    /// A proxy that has asked by these descriptors serves them. No HTTP request has such a route.
+    Decide(Arc<DescriptorPattern>),
 }
 
 impl RouteAction {
@@ -33,14 +37,15 @@ impl RouteAction {
             RouteAction::Respond(_)
             | RouteAction::Redirect(_)
             | RouteAction::Usage(_)
-            | RouteAction::Admit => None,
+            | RouteAction::Admit
+            | RouteAction::Decide(_) => None,
         }
     }
 
     /// The status of the gateway's own answer; `None` if a server answers.
     pub fn own_status(&self) -> Option<StatusCode> {
         match self {
-            RouteAction::Forward(_) | RouteAction::Admit => None,
+            RouteAction::Forward(_) | RouteAction::Admit | RouteAction::Decide(_) => None,
             RouteAction::Respond(response) => Some(response.status),
             RouteAction::Redirect(redirect) => Some(redirect.status),
             RouteAction::Usage(_) => Some(StatusCode::OK),
@@ -62,6 +67,15 @@ impl RouteAction {
             ),
             RouteAction::Usage(_) => "answered with what callers have left".to_owned(),
             RouteAction::Admit => "admitted for proxies that ask".to_owned(),
+            RouteAction::Decide(_) => "decided for proxies that ask by gRPC".to_owned(),
+        }
+    }
+
+    /// What a route with this action matches, as operators read it; `pattern` is that of the route.
+    pub fn match_text(&self, pattern: &Pattern) -> String {
+        match self {
+            RouteAction::Decide(descriptors) => descriptors.to_string(),
+            _ => pattern.to_string(),
         }
     }
 

@@ -74,7 +74,11 @@ impl Identifier {
             Source::Networks(_) if client.is_ip_unclear => Some(IdentityValue::Ambiguous),
             Source::Networks(table) => table.find(client.ip).cloned().map(single_name),
             // `set_custom_in_fields` finds fields when the body is there; the others come with the credential.
-            Source::Claim(_) | Source::ApiKeys | Source::Query(_) | Source::Body(_) => None,
+            Source::Claim(_)
+            | Source::ApiKeys
+            | Source::Query(_)
+            | Source::Body(_)
+            | Source::Entry => None,
         }
     }
 

@@ -36,9 +36,10 @@ impl ExplainedDestination {
                     forwarded: target.map(|target| target.to_string()),
                 }
             }
-            RouteAction::Respond(_) | RouteAction::Usage(_) | RouteAction::Admit => {
-                ExplainedDestination::default()
-            }
+            RouteAction::Respond(_)
+            | RouteAction::Usage(_)
+            | RouteAction::Admit
+            | RouteAction::Decide(_) => ExplainedDestination::default(),
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn respond(identified: &Identified) -> Result<Response<AdmittedBody>,
             head: ResponseHead::default(),
             body: AdmittedBody::Asked,
         }),
-        RouteAction::Forward(_) | RouteAction::Admit => None,
+        RouteAction::Forward(_) | RouteAction::Admit | RouteAction::Decide(_) => None,
     };
     response.ok_or_else(|| {
         let cause = match is_asking {

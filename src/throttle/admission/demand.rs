@@ -21,7 +21,7 @@ use crate::store::{CellPlaces, LimitItem, LimitSlot, ParentNetwork};
 #[derive(Debug, Default)]
 pub(crate) struct RequestKeys {
     /// The rules with a limit on a rate.
-    rate_rules: SmallVec<[KeyedRule<LimitSlot>; 4]>,
+    pub(super) rate_rules: SmallVec<[KeyedRule<LimitSlot>; 4]>,
     /// Where the store keeps the counts of `rate_rules`, one place for each.
     pub(crate) cell_places: CellPlaces,
     /// The rules with a limit on open requests.
@@ -31,13 +31,13 @@ pub(crate) struct RequestKeys {
 /// A rule with the key by which it counts the request, and its counters `C`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyedRule<C> {
-    rule: RuleRef,
-    counters: C,
-    key: Fingerprint,
+    pub(super) rule: RuleRef,
+    pub(super) counters: C,
+    pub(super) key: Fingerprint,
     /// The multiplier of the client's plan, at least 1.
-    plan_factor: u32,
+    pub(super) plan_factor: u32,
     /// Whether the networks around the address are counted too.
-    counts_networks: bool,
+    pub(super) counts_networks: bool,
 }
 
 /// What one request takes of its limits, if they admit it.

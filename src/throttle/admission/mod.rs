@@ -9,6 +9,7 @@
 //! | `demand` | the keys that count a request, and what it takes of each limit |
 //! | `decide` | the decision, where the gateway decides alone |
 //! | `shared_decision` | the decision, where gateways share a store |
+//! | `joint_decision` | the decision about several clients' descriptors, which are admitted together or not at all |
 //! | `outcome` | what a decision leaves to its caller |
 //! | `remaining` | what is left for a key, without a request |
 //! | `prepared` | the prepared decision about a client's next request |
@@ -22,6 +23,7 @@ mod counters;
 mod decide;
 mod demand;
 mod holdings;
+mod joint_decision;
 mod outcome;
 mod passed_bytes;
 mod prepared;
@@ -34,6 +36,7 @@ mod verdict;
 
 pub use counters::Admission;
 pub use holdings::{ChargedCosts, ChargedUnits, Holdings};
+pub use joint_decision::{JointPart, JointVerdict, MAX_JOINT_COUNTERS};
 pub use outcome::{AdmissionOutcome, PendingDecision};
 pub use passed_bytes::PassedBytes;
 pub use prepared::PreparedDecision;

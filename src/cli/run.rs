@@ -225,9 +225,18 @@ fn print_addresses(gateway: &Gateway) {
         .zip(&gateway.process_settings().listen)
     {
         let scheme = if listen.tls { "https" } else { "http" };
-        if listen.role == ListenerRole::Check {
-            output::print_stderr(format_args!("answering proxies that ask on {address}"));
-            continue;
+        match listen.role {
+            ListenerRole::Proxy => {}
+            ListenerRole::Check => {
+                output::print_stderr(format_args!("answering proxies that ask on {address}"));
+                continue;
+            }
+            ListenerRole::RateLimitService => {
+                output::print_stderr(format_args!(
+                    "answering proxies that ask by gRPC on {address}"
+                ));
+                continue;
+            }
         }
         match address {
             Address::Tcp(address) => {

@@ -6,6 +6,7 @@
 //! | this one | addresses, plans, upstreams, hosts, required identities, unused parts |
 //! | `limit`, `candidate`, `concurrent` | the fields of one limit; its candidate rates; of a limit on open requests |
 //! | `credits` | whether the store keeps the counts of credits |
+//! | `descriptor` | policies of descriptors |
 //! | `forwarding` | what policies change of requests and responses |
 //! | `identity` | identities that limits and routes use |
 //! | `limit_uses` | limits that policies and folders define, share and switch off |
@@ -34,6 +35,7 @@ use crate::upstream::BalanceMethod;
 mod candidate;
 mod concurrent;
 mod credits;
+mod descriptor;
 mod forwarding;
 mod identity;
 mod limit;
@@ -46,6 +48,7 @@ mod sharing;
 mod tls;
 
 use candidate::check_limit_with_candidate;
+use descriptor::{check_descriptor_conflicts, check_descriptor_policy};
 use forwarding::{check_changed_fields, check_changes};
 use identity::{
     check_condition, check_condition_on_path, check_custom_sources, check_identity,
@@ -91,8 +94,12 @@ pub fn check(
         check_limit_uses(cx, gateway, shared, &defaults.name.value, &defaults.limits);
     }
     for policy in policies {
-        check_policy(cx, gateway, shared, policy);
+        match policy.descriptor_pattern() {
+            Some(pattern) => check_descriptor_policy(cx, gateway, shared, policy, &pattern),
+            None => check_policy(cx, gateway, shared, policy),
+        }
     }
+    check_descriptor_conflicts(cx, policies);
     let listen_of_defaults = defaults.iter().map(|defaults| &defaults.listen);
     let listen = listen_of_defaults.chain(policies.iter().map(|policy| &policy.listen));
     // The search for conflicts reads all routes once for each name, so names that no listener has would slow it.
@@ -123,13 +130,15 @@ fn check_addresses(cx: &mut LoadContext, gateway: &GatewayConfig) {
     for address in listeners.filter_map(|listener| listener.address.as_ref()) {
         address_check.add_address(cx, &address.value, address.location);
     }
-    if let Some(http) = &gateway.decide.http {
-        address_check.add_address(cx, &http.value, http.location);
-        if gateway.identity.ip.trusted_proxies.is_empty() {
-            let message = "only proxies in `trusted_proxies` may ask, and there are none";
-            let help = "add for instance `identity: { ip: { trusted_proxies: [127.0.0.1] } }`";
-            cx.error(http.location, message, Some(help.into()));
-        }
+    for (address, _) in gateway.decide.addresses() {
+        address_check.add_address(cx, &address.value, address.location);
+    }
+    if let Some(http) = &gateway.decide.http
+        && gateway.identity.ip.trusted_proxies.is_empty()
+    {
+        let message = "only proxies in `trusted_proxies` may ask, and there are none";
+        let help = "add for instance `identity: { ip: { trusted_proxies: [127.0.0.1] } }`";
+        cx.error(http.location, message, Some(help.into()));
     }
     if let Some(probes) = admin.and_then(|admin| admin.probes) {
         address_check.add_address(cx, &probes.value.into(), probes.location);

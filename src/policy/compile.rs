@@ -26,6 +26,7 @@ use crate::{operator, record};
 mod access_lists;
 mod action;
 pub(super) mod body_reads;
+mod descriptors;
 mod error_templates;
 mod expiry;
 mod files;
@@ -63,7 +64,8 @@ pub fn compile(
 ) -> Option<(ProcessSettings, Ruleset)> {
     let endpoints = compile_endpoints(cx, files, base, gateway);
     let process = compile_process(cx, files, base, gateway, &endpoints);
-    let identity = identity::compile_identity(cx, files, base, gateway);
+    let mut identity = identity::compile_identity(cx, files, base, gateway);
+    descriptors::add_entry_identities(&mut identity, policies);
     let listeners = tls::compile_listeners(cx, files, base, gateway);
     let mut upstreams = upstreams::compile_upstreams(cx, files, base, gateway);
     let compile_action =
@@ -109,6 +111,7 @@ pub fn compile(
         error_pages.of_gateway().as_ref(),
     ));
     let default_table = build_table(&routes, None)?;
+    let descriptor_table = descriptors::build_table(&routes)?;
     let names = routes.iter().flat_map(|route| route.listeners.iter());
     let names: BTreeSet<&Arc<str>> = names.collect();
     let listener_tables = names.into_iter().map(|name| {
@@ -159,6 +162,7 @@ pub fn compile(
     };
     let ruleset = Ruleset {
         default_table,
+        descriptor_table,
         listener_tables,
         path_matching: gateway.paths,
         uses_cors,
@@ -233,13 +237,15 @@ fn compile_process(
                     role: ListenerRole::Proxy,
                 })
             })
-            .chain(gateway.decide.http.iter().map(|address| BindSettings {
-                address: address.value.clone(),
-                mode: BindSettings::DEFAULT_MODE,
-                tls: false,
-                http3: false,
-                role: ListenerRole::Check,
-            }))
+            .chain(
+                (gateway.decide.addresses()).map(|(address, role)| BindSettings {
+                    address: address.value.clone(),
+                    mode: BindSettings::DEFAULT_MODE,
+                    tls: false,
+                    http3: false,
+                    role,
+                }),
+            )
             .collect(),
         admin: endpoints.admin,
         probes: endpoints.probes,
@@ -334,7 +340,7 @@ pub fn compile_endpoints(
 ) -> Endpoints {
     let addresses = gateway.listen.iter();
     let addresses = addresses.filter_map(|listener| listener.address.as_ref());
-    let addresses = addresses.chain(&gateway.decide.http);
+    let addresses = addresses.chain(gateway.decide.addresses().map(|(address, _)| address));
     let admin = gateway.admin.as_ref();
     let operators = admin.and_then(|admin| read_operators(cx, files, base, admin));
     let (operators, admin_token) = operators.unzip();

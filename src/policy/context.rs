@@ -121,6 +121,8 @@ pub struct LoadContext {
     has_errors: bool,
     /// Whether all requests are served by proxies that ask, so that policies need no upstream.
     pub is_served_by_others: bool,
+    /// Whether the policy that is checked now is about descriptors, whose entries are its identities.
+    pub checks_descriptors: bool,
 }
 
 impl LoadContext {

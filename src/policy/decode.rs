@@ -27,6 +27,7 @@ mod compress;
 mod cors;
 mod decide;
 mod defaults;
+mod descriptor;
 mod error_pages;
 mod field;
 mod field_changes;

@@ -17,7 +17,7 @@ pub(super) fn warn_of_hidden_facts(
     routes: &[Arc<Route>],
 ) {
     // Proxies ask about the routes that hold on every listener.
-    let asked_routes = || routes.iter().filter(|route| route.listeners.is_empty());
+    let asked_routes = || routes.iter().filter(|route| route.holds_on(None));
     let asked_rules: BTreeSet<usize> = asked_routes()
         .flat_map(|route| route.rules.iter().map(|rule| rule.index))
         .collect();

@@ -65,13 +65,15 @@ impl ReferenceWriter {
     /// Writes the row of one field. `has_alternatives` says that the table has several fields of which one is required.
     fn write_row(&mut self, field: &'static TableField, has_alternatives: bool) {
         let need = match field.need {
-            FieldNeed::Required => ", required",
+            FieldNeed::Required => ", required".into(),
+            FieldNeed::RequiredUnless(other) => format!(", required without `{other}`"),
             FieldNeed::AlternativeOrInherited => {
-                ", one of these is required, or `upstream` in `_defaults.yaml`, where the gateway has `listen`"
+                ", one of these is required, or `upstream` in `_defaults.yaml`, where the gateway has `listen`".into()
             }
-            FieldNeed::Alternative if has_alternatives => ", one of these is required",
-            FieldNeed::Alternative => ", required",
-            FieldNeed::Optional => "",
+            FieldNeed::AtLeastOne => ", at least one of these is required".into(),
+            FieldNeed::Alternative if has_alternatives => ", one of these is required".into(),
+            FieldNeed::Alternative => ", required".into(),
+            FieldNeed::Optional => String::new(),
         };
         let value = self.describe_shape(&field.shape);
         let TableField { name, example, .. } = field;
@@ -104,6 +106,7 @@ impl ReferenceWriter {
             }
             ValueShape::List(item) => format!("list of {}", self.describe_shape(item)),
             ValueShape::OneOrList(item) => format!("{}, or a list", self.describe_shape(item)),
+            ValueShape::TextMap(value) => format!("text to {}", self.describe_shape(value)),
             ValueShape::NamedMap(value) => format!("name to {}", self.describe_shape(value)),
             ValueShape::Table(table) => {
                 if !self.tables.iter().any(|other| std::ptr::eq(*other, *table)) {

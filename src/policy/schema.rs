@@ -62,6 +62,16 @@ fn table_schema(table: &'static Table, definitions: &mut Map<String, Value>) -> 
         .fields_with_need(FieldNeed::Alternative)
         .map(|field| json!({ "required": [field.name] }))
         .collect();
+    let choices: Vec<Value> = table
+        .fields
+        .iter()
+        .flat_map(|field| match field.need {
+            FieldNeed::RequiredUnless(other) => vec![field.name, other],
+            FieldNeed::AtLeastOne => vec![field.name],
+            _ => Vec::new(),
+        })
+        .map(|name| json!({ "required": [name] }))
+        .collect();
     let mut object = Map::new();
     object.insert("description".into(), table.doc.into());
     object.insert("type".into(), "object".into());
@@ -72,6 +82,9 @@ fn table_schema(table: &'static Table, definitions: &mut Map<String, Value>) -> 
     // `oneOf` allows exactly one alternative. The sections with several alternatives reject two of them, too.
     if !alternatives.is_empty() {
         object.insert("oneOf".into(), json!(alternatives));
+    }
+    if !choices.is_empty() {
+        object.insert("anyOf".into(), json!(choices));
     }
     // `additionalProperties` holds for the fields without a fixed name only; `patternProperties` would hold for all.
     let others = match &table.others {
@@ -121,6 +134,10 @@ fn shape_schema(shape: &'static ValueShape, definitions: &mut Map<String, Value>
         ValueShape::NamedMap(value) => json!({
             "type": "object",
             "propertyNames": { "pattern": NAME_PATTERN },
+            "additionalProperties": shape_schema(value, definitions),
+        }),
+        ValueShape::TextMap(value) => json!({
+            "type": "object",
             "additionalProperties": shape_schema(value, definitions),
         }),
         ValueShape::Table(table) => {

@@ -102,6 +102,19 @@ impl<R: FieldReader> FieldReader for RequiredField<R> {
     }
 }
 
+/// The field `match` of a policy, which must be present unless `domain` is.
+pub struct UnlessDomainField<R>(PhantomData<R>);
+
+impl<R: FieldReader> FieldReader for UnlessDomainField<R> {
+    type Value = R::Value;
+    const SHAPE: ValueShape = R::SHAPE;
+    const NEED: FieldNeed = FieldNeed::RequiredUnless("domain");
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<R::Value> {
+        R::read(cx, node)
+    }
+}
+
 /// One of the fields of a section of which at least one must be present, or be inherited from the defaults of a folder:
 /// [`FieldNeed::AlternativeOrInherited`].
 pub struct InheritableField<R>(PhantomData<R>);
@@ -123,6 +136,19 @@ impl<R: FieldReader> FieldReader for AlternativeField<R> {
     type Value = R::Value;
     const SHAPE: ValueShape = R::SHAPE;
     const NEED: FieldNeed = FieldNeed::Alternative;
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<R::Value> {
+        R::read(cx, node)
+    }
+}
+
+/// One of the fields of a section of which at least one must be present: [`FieldNeed::AtLeastOne`].
+pub struct AtLeastOneField<R>(PhantomData<R>);
+
+impl<R: FieldReader> FieldReader for AtLeastOneField<R> {
+    type Value = R::Value;
+    const SHAPE: ValueShape = R::SHAPE;
+    const NEED: FieldNeed = FieldNeed::AtLeastOne;
 
     fn read(cx: &mut LoadContext, node: &Node) -> Option<R::Value> {
         R::read(cx, node)

@@ -15,7 +15,8 @@ use crate::net::{Address, Certificate, PeerNetwork, Roots};
 use crate::operator::{self, BanResponse, OperatorTokens};
 use crate::record::push;
 use crate::route::{
-    Cors, ErrorPage, ErrorPages, HeaderStyle, PathMatching, Redirect, Route, RouteTable,
+    Cors, DescriptorTable, ErrorPage, ErrorPages, HeaderStyle, PathMatching, Redirect, Route,
+    RouteTable,
 };
 use crate::store::{shared, snapshot};
 use crate::trace::SampleRate;
@@ -26,6 +27,8 @@ use crate::{identity, record, trace, upstream};
 pub struct Ruleset {
     /// Finds the route of a request at a listener that no policy names. The table returns indexes in `routes`.
     pub default_table: RouteTable,
+    /// Finds the route of a descriptor. The table returns indexes in `routes`.
+    pub descriptor_table: DescriptorTable,
     /// The tables of the listeners that policies name.
     pub listener_tables: Vec<ListenerRoutes>,
     /// Which spellings of its path a route with limits accepts.
@@ -192,7 +195,9 @@ impl ProcessSettings {
             ),
             (
                 "decide",
-                self.addresses_of(ListenerRole::Check) != other.addresses_of(ListenerRole::Check),
+                [ListenerRole::Check, ListenerRole::RateLimitService]
+                    .iter()
+                    .any(|role| self.addresses_of(*role) != other.addresses_of(*role)),
             ),
             (
                 "admin",
@@ -273,6 +278,8 @@ pub enum ListenerRole {
     Proxy,
     /// Other proxies ask by HTTP whether they may serve the request that they describe.
     Check,
+    /// Other proxies ask by gRPC, as of Envoy's rate limit service.
+    RateLimitService,
 }
 
 impl BindSettings {

@@ -94,7 +94,11 @@ impl<'c> SharedLimits<'c> {
     /// The limits that files above a policy define and that hold on its routes.
     pub fn of_policy(&self, policy: &PolicyConfig) -> impl Iterator<Item = SharedLimit<'c>> {
         let limits = self.above(&policy.name);
-        limits.filter(|limit| self.holds(&policy.name, &policy.limits, limit))
+        limits.filter(|limit| match policy.domain {
+            None => self.holds(&policy.name, &policy.limits, limit),
+            // Limits of HTTP requests count by what descriptors do not have.
+            Some(_) => policy.lists(limit.limit.name.value.as_str()),
+        })
     }
 
     /// Whether a limit that is defined above `name` holds there, as far as the files above `name` decide.

@@ -75,9 +75,13 @@ pub enum FieldNeed {
     /// At least one of the fields of the table with this need must be present. A section that allows only one of them
     /// reports the others itself.
     Alternative,
+    /// At least one of the fields of the table with this need must be present, and all may be.
+    AtLeastOne,
     /// As [`FieldNeed::Alternative`], but one may also be inherited from the defaults of a folder. Readers see the
     /// inherited field. None is needed where [`LoadContext::is_served_by_others`]. A table has fields of this need or alternatives, not both.
     AlternativeOrInherited,
+    /// The field must be present, unless the field of this name is. Alternatives of the table are not needed then either.
+    RequiredUnless(&'static str),
     /// The field may be absent.
     Optional,
 }
@@ -103,6 +107,8 @@ pub enum ValueShape {
     OneOrList(&'static ValueShape),
     /// A map from names that the user chooses to values of this shape.
     NamedMap(&'static ValueShape),
+    /// A map from any texts to values of this shape.
+    TextMap(&'static ValueShape),
     /// A map with the fields of this table.
     Table(&'static Table),
     /// A value of any of these shapes.
@@ -132,12 +138,17 @@ pub struct MapFields<'n> {
 impl Table {
     /// The fields that must be present, in order.
     pub fn required_fields(&self) -> impl Iterator<Item = &'static TableField> {
-        self.fields_with_need(FieldNeed::Required)
+        let needs_it = |need| matches!(need, FieldNeed::Required | FieldNeed::RequiredUnless(_));
+        self.fields.iter().filter(move |field| needs_it(field.need))
     }
 
     /// The fields of which at least one must be present where the table is read, in order.
     pub fn alternatives(&self) -> impl Iterator<Item = &'static TableField> {
-        let needs = [FieldNeed::Alternative, FieldNeed::AlternativeOrInherited];
+        let needs = [
+            FieldNeed::Alternative,
+            FieldNeed::AtLeastOne,
+            FieldNeed::AlternativeOrInherited,
+        ];
         self.fields
             .iter()
             .filter(move |field| needs.contains(&field.need))
@@ -217,6 +228,7 @@ impl Table {
         // A merge key is reported as such, and may have been meant to provide the missing fields.
         let is_missing = |field: &TableField| {
             !fields.has(field.name)
+                && !matches!(field.need, FieldNeed::RequiredUnless(other) if fields.has(other))
                 && !intended_names.contains(&field.name)
                 && !fields.has(MERGE_KEY)
         };
@@ -228,8 +240,12 @@ impl Table {
                 cx.error(fields.location, message, Some(example_help(field)));
             }
         }
+        let is_replaced = self.fields.iter().any(
+            |field| matches!(field.need, FieldNeed::RequiredUnless(other) if fields.has(other)),
+        );
         let is_needed = |field: &&TableField| {
-            field.need != FieldNeed::AlternativeOrInherited || !cx.is_served_by_others
+            field.need != FieldNeed::AlternativeOrInherited
+                || !(cx.is_served_by_others || is_replaced)
         };
         let alternatives: Vec<_> = self.alternatives().filter(is_needed).collect();
         if let Some(first) = alternatives.first()

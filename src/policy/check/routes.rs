@@ -82,7 +82,7 @@ struct ListenerPattern<'p> {
 pub(super) fn check_conflicts(cx: &mut LoadContext, policies: &[PolicyConfig]) {
     let mut patterns_per_path: HashMap<String, usize> = HashMap::new();
     let mut routes = Vec::new();
-    for policy in policies {
+    for policy in policies.iter().filter(|policy| policy.domain.is_none()) {
         let listener_names = policy.listen.iter().map(|name| &*name.value);
         let listeners: Vec<&str> = listener_names.collect();
         let patterns = policy.patterns_with_hosts().into_iter();

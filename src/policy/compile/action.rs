@@ -21,6 +21,9 @@ pub(super) fn compile_action(
     upstreams: &[upstream::Settings],
     policy: &PolicyConfig,
 ) -> Option<RouteAction> {
+    if let Some(pattern) = policy.descriptor_pattern() {
+        return Some(RouteAction::Decide(Arc::new(pattern)));
+    }
     if let Some(redirect) = &policy.redirect {
         let redirect = compile_redirect(gateway, &redirect.value, policy.strip.is_some())?;
         return Some(RouteAction::Redirect(Arc::new(redirect)));

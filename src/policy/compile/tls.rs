@@ -63,7 +63,8 @@ pub fn compile_listeners(
             role: ListenerRole::Proxy,
         });
     }
-    listeners.extend(gateway.decide.http.iter().map(|address| ListenerSettings {
+    let addresses = gateway.decide.addresses();
+    listeners.extend(addresses.map(|(address, role)| ListenerSettings {
         name: None,
         address: address.value.clone(),
         certificates: Vec::new(),
@@ -72,7 +73,7 @@ pub fn compile_listeners(
         http3: false,
         redirect: None,
         proxies: Vec::new(),
-        role: ListenerRole::Check,
+        role,
     }));
     listeners
 }

@@ -27,7 +27,7 @@ pub(super) fn compile_usage(
     };
     let mut hosts = vec![&HostPattern::Any];
     let mut routes_by_host: HashMap<&HostPattern, Vec<&Route>> = HashMap::new();
-    for route in routes {
+    for route in routes.iter().filter(|route| route.is_for_http()) {
         let host = route.pattern.host();
         let host_routes = routes_by_host.entry(host).or_default();
         if host_routes.is_empty() && *host != HostPattern::Any {

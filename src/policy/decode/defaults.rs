@@ -23,7 +23,11 @@ use super::scalar::{HeaderStyleField, PriorityField};
 pub const DEFAULTS_FILE: &str = "_defaults.yaml";
 
 /// The fields of a policy that say which requests its route matches, or must fit them, so that they cannot be defaults.
-const ROUTE_FIELDS: [&str; 3] = ["match", "host", "strip"];
+const ROUTE_FIELDS: [&str; 5] = ["match", "host", "strip", "domain", "entries"];
+
+/// The field of policies of descriptors, and the fields that these inherit: none of those is about HTTP.
+const DESCRIPTOR_FIELD: &str = "domain";
+const DESCRIPTOR_DEFAULTS: [&str; 1] = ["headers"];
 
 /// The fields that say what a policy does with its requests. A policy with one of them inherits none.
 const ACTION_FIELDS: [&str; 3] = ["upstream", "redirect", "respond"];
@@ -171,7 +175,11 @@ pub fn inherit_fields(policy: &mut Node, above: &[InheritedFields]) {
     let YamlValue::Map(entries) = &mut policy.value else {
         return;
     };
+    let is_of_descriptors = entries.iter().any(|(own, _)| own.text == DESCRIPTOR_FIELD);
     for (key, value) in above.iter().rev().flatten() {
+        if is_of_descriptors && !is_one_of(&DESCRIPTOR_DEFAULTS, key) {
+            continue;
+        }
         let replaces = |own: &MapKey| {
             own.text == key.text
                 || (is_one_of(&ACTION_FIELDS, own) && is_one_of(&ACTION_FIELDS, key))

@@ -5,7 +5,7 @@ use http::HeaderName;
 use super::super::connections::Connections;
 use super::super::context::LoadContext;
 use super::super::section::{
-    AlternativeField, FieldReader, LocatedField, Section, SectionField, section,
+    AtLeastOneField, FieldReader, LocatedField, Section, SectionField, section,
 };
 use super::super::table::{MERGE_KEY, MapFields, TextFormat, ValueShape};
 use super::super::timeouts::Timeouts;
@@ -44,8 +44,8 @@ section! {
         "What tollgate is told once: where it listens, what is behind it, who asks and what holds on every route.", check check_upstreams_present;
     version: VersionField, "The version of this format.", "1";
     workers: WholeNumberField<usize, 1, MAX_WORKERS>, "Worker threads. Default: one per core.", "2";
-    listen: AlternativeField<ListField<ListenerField>> = Vec::new(), "Where clients connect.", "0.0.0.0:8080";
-    decide: AlternativeField<SectionField<DecideConfig>> = DecideConfig::default(),
+    listen: AtLeastOneField<ListField<ListenerField>> = Vec::new(), "Where clients connect.", "0.0.0.0:8080";
+    decide: AtLeastOneField<SectionField<DecideConfig>> = DecideConfig::default(),
         "Where other proxies ask whether they may serve a request. Without `listen` policies need no upstream.", "{ http: 127.0.0.1:8082 }";
     admin: AdminField = Some(AdminConfig::default()),
         "Where operators connect. Default: 127.0.0.1:9900.", "127.0.0.1:9900";
@@ -124,7 +124,7 @@ fn check_upstreams_present(cx: &mut LoadContext, fields: &MapFields<'_>, _: &mut
 impl GatewayConfig {
     /// Whether no client connects here, so that all requests are served by proxies that ask.
     pub fn is_served_by_others(&self) -> bool {
-        self.listen.is_empty() && self.decide.http.is_some()
+        self.listen.is_empty() && self.decide.addresses().next().is_some()
     }
 
     /// The upstream of this name.

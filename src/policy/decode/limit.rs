@@ -100,8 +100,8 @@ pub type LimitConfig = Named<LimitFields, Located<LimitName>>;
 
 static KEY_PART_FORMAT: TextFormat = TextFormat {
     name: "key_part",
-    pattern: r"^\s*[a-z][a-z0-9_-]{0,31}(\s+or\s+[a-z][a-z0-9_-]{0,31})*\s*$",
-    doc: "ip, user, token, email, plan, an identity that the gateway file defines, everyone or route; or the first that a request has, for instance user or ip.",
+    pattern: r"^\s*[A-Za-z][A-Za-z0-9_.-]{0,63}(\s+or\s+[A-Za-z][A-Za-z0-9_.-]{0,63})*\s*$",
+    doc: "ip, user, token, email, plan, an identity that the gateway file or an entry of descriptors defines, everyone or route; or the first that a request has, for instance user or ip.",
 };
 
 static THROTTLE_FORMAT: TextFormat = TextFormat {
@@ -368,7 +368,7 @@ mod tests {
                 "{text}"
             );
         }
-        for text in ["user and ip", "user or", "Usr"] {
+        for text in ["user and ip", "user or", "-usr"] {
             assert!(
                 !pattern.is_match(text) && parse_key_part(text).is_err(),
                 "{text}"

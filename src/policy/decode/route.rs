@@ -3,7 +3,7 @@
 
 use super::super::context::LoadContext;
 use super::super::section::{
-    FieldReader, InheritableField, LocatedField, Named, RequiredField, Section, SectionField,
+    FieldReader, InheritableField, LocatedField, Named, Section, SectionField, UnlessDomainField,
     section,
 };
 use super::super::table::{MapFields, TextFormat, ValueShape};
@@ -13,6 +13,7 @@ use super::answer::{RedirectField, ResponseConfig};
 use super::client_list::ClientListField;
 use super::compress::CompressField;
 use super::cors::CorsField;
+use super::descriptor::{DomainField, EntriesField};
 use super::error_pages::ErrorPagesField;
 use super::field::{BoolField, FileNameField, ListField, SizeField, scalar_fields, word_fields};
 use super::field_changes::{FieldChangesConfig, RequestChangesField, ResponseChangesField};
@@ -21,10 +22,13 @@ use super::listen::ListenerNameField;
 use super::required::RequiredIdentityField;
 use super::scalar::{HeaderStyleField, PriorityField};
 use super::switch_word::is_off;
-use crate::route::{HostPattern, Pattern, PatternErrorKind, normalise};
+use crate::route::{DescriptorPattern, HostPattern, Pattern, PatternErrorKind, normalise};
 
 /// Maximum bytes of `strip` and of `prefix`.
 const MAX_PATH_PREFIX_BYTES: usize = 256;
+
+/// The fields that a policy of descriptors may have.
+const DESCRIPTOR_FIELDS: [&str; 5] = ["domain", "entries", "limits", "overrides", "headers"];
 
 /// The largest `max_body`: 1 TiB.
 pub(super) const MAX_BODY_BYTES: u64 = 1 << 40;
@@ -33,7 +37,11 @@ section! {
     /// The fields of a policy file: which requests it matches, their upstream and their limits.
     pub struct PolicyFields, table POLICY_TABLE = "a policy",
         "One route of tollgate: which requests it takes, where they go and what limits them.", check check_action;
-    patterns("match"): RequiredField<ListField<LocatedField<MatchField>>> = Vec::new(),
+    domain: LocatedField<DomainField>,
+        "In place of `match`: the domain of the descriptors by which other proxies ask at `decide: { grpc: … }`. Of all other fields only `entries`, `limits`, `overrides` and `headers` may stand beside it.", "edge";
+    entries: EntriesField = Vec::new(),
+        "With `domain`: the entries that a descriptor must have, no more and no fewer. A value is a text; `TEXT*` is every value that begins so, `any` every value, and `[TEXT]` exactly this text. A list is a key that comes with each of these values.", "{ generic_key: api, remote_address: any }";
+    patterns("match"): UnlessDomainField<ListField<LocatedField<MatchField>>> = Vec::new(),
         "Which requests it is for; of several each one. The most specific match wins.", "GET /api/**";
     hosts("host"): ListField<LocatedField<HostField>> = Vec::new(),
         "On which host, or on which of several. Default: any.", "api.example.com";
@@ -127,7 +135,15 @@ scalar_fields! {
 impl PolicyFields {
     /// The patterns of the policy: the first match on each of its hosts, then the next one. Without `host`, each match
     /// is for any host. The locations are those of the matches.
+    ///
+    /// A policy of descriptors has a pattern of all paths, which no request is compared with.
     pub fn patterns_with_hosts(&self) -> Vec<Located<Pattern>> {
+        if let Some(domain) = &self.domain {
+            let location = domain.location;
+            let pattern = Pattern::parse("/**").ok();
+            let patterns = pattern.map(|value| Located { value, location });
+            return patterns.into_iter().collect();
+        }
         let any_host = [HostPattern::Any];
         let mut hosts: Vec<&HostPattern> = Vec::new();
         for host in &self.hosts {
@@ -149,6 +165,20 @@ impl PolicyFields {
             hosts.iter().map(on_host).collect::<Vec<_>>()
         };
         self.patterns.iter().flat_map(on_hosts).collect()
+    }
+}
+
+impl PolicyFields {
+    /// The descriptors that the policy matches; `None` for a policy of HTTP requests.
+    pub fn descriptor_pattern(&self) -> Option<DescriptorPattern> {
+        let domain = self.domain.as_ref()?;
+        Some(DescriptorPattern::new(&domain.value, self.entries.clone()))
+    }
+
+    /// Whether the policy lists the limit of this name of a file above.
+    pub fn lists(&self, limit_name: &str) -> bool {
+        let mut limits = self.limits.iter();
+        limits.any(|used| matches!(used, LimitUse::Shared(name) if name.value == limit_name))
     }
 }
 
@@ -231,11 +261,35 @@ fn read_limit_name(cx: &mut LoadContext, node: &Node) -> Option<Located<String>>
 }
 
 /// Reports all but one of the fields that say what becomes of requests.
-fn check_action(cx: &mut LoadContext, fields: &MapFields<'_>, _: &mut PolicyFields) {
+fn check_action(cx: &mut LoadContext, fields: &MapFields<'_>, policy: &mut PolicyFields) {
+    check_descriptor(cx, fields, policy);
     let names = ["upstream", "redirect", "respond"];
     // A policy without any was reported before.
     if names.iter().any(|name| fields.has(name)) {
         fields.require_one_of(cx, &names);
+    }
+}
+
+/// Reports fields that a policy of descriptors cannot have, and one of `domain` and `entries` without the other.
+fn check_descriptor(cx: &mut LoadContext, fields: &MapFields<'_>, policy: &mut PolicyFields) {
+    if !fields.has("domain") {
+        fields.check_belongs_to(cx, "entries", "domain");
+        policy.entries.clear();
+        return;
+    }
+    if !fields.has("entries") {
+        let message = "a policy with `domain` needs `entries`";
+        let help = "for instance `entries: { remote_address: any }`";
+        cx.error(fields.location_of("domain"), message, Some(help.into()));
+    }
+    let names = POLICY_TABLE.fields.iter().map(|field| field.name);
+    for name in names.filter(|name| fields.has(name) && !DESCRIPTOR_FIELDS.contains(name)) {
+        let message = format!(
+            "`{name}` is about HTTP requests, and a policy with `domain` is about descriptors"
+        );
+        let help = "remove it, or write it into a policy of its own with `match`";
+        cx.error(fields.location_of(name), message, Some(help.into()));
+        cx.mute_location(fields.value_location(name));
     }
 }
 

@@ -31,8 +31,12 @@ fn required_fields_beside(table: &Table, field: &TableField) -> String {
 #[test]
 fn examples_of_whole_files_are_right() {
     for field in GATEWAY_TABLE.fields {
+        let upstreams = match field.name {
+            "upstreams" => "",
+            _ => "upstreams: { shop: [http://192.0.2.11:8080] }\n",
+        };
         let text = format!(
-            "{}{}: {}\n",
+            "{}{upstreams}{}: {}\n",
             required_fields_beside(&GATEWAY_TABLE, field),
             field.name,
             field.example
@@ -44,12 +48,12 @@ fn examples_of_whole_files_are_right() {
         );
     }
     for field in POLICY_TABLE.fields {
-        let text = format!(
-            "{}{}: {}\n",
-            required_fields_beside(&POLICY_TABLE, field),
-            field.name,
-            field.example
-        );
+        let beside = match field.name {
+            "domain" => "entries: { remote_address: any }\n".into(),
+            "entries" => "domain: edge\n".into(),
+            _ => required_fields_beside(&POLICY_TABLE, field),
+        };
+        let text = format!("{beside}{}: {}\n", field.name, field.example);
         assert_eq!(
             report_of(&text, |cx, node| drop(read_policy(cx, "x", node))),
             None,
@@ -91,9 +95,10 @@ fn visit_tables(shape: &'static ValueShape, visit: &mut impl FnMut(&'static Tabl
                 .iter()
                 .for_each(|field| visit_tables(&field.shape, visit));
         }
-        ValueShape::List(inner) | ValueShape::OneOrList(inner) | ValueShape::NamedMap(inner) => {
-            visit_tables(inner, visit)
-        }
+        ValueShape::List(inner)
+        | ValueShape::OneOrList(inner)
+        | ValueShape::NamedMap(inner)
+        | ValueShape::TextMap(inner) => visit_tables(inner, visit),
         ValueShape::AnyOf(shapes) => shapes.iter().for_each(|shape| visit_tables(shape, visit)),
         _ => {}
     }

@@ -184,7 +184,7 @@ impl DescriptionWriter<'_> {
 fn describe_matches(routes: &[&Route]) -> String {
     let mut matches: Vec<(String, Vec<String>)> = Vec::new();
     for route in routes {
-        let pattern = route.pattern.to_string();
+        let pattern = route.action.match_text(&route.pattern);
         let host = match route.pattern.host() {
             HostPattern::Any => None,
             host => Some(host.to_string()),

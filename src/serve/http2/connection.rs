@@ -14,6 +14,7 @@ use tokio::io::AsyncWrite;
 use super::connection_handle::ConnectionHandle;
 use super::connection_state::ConnectionState;
 use super::exchange::{OpenRequest, serve_request};
+use super::grpc_exchange::serve_call;
 use super::head::HeadDraft;
 use super::head_memory::{HeadCharge, HeadMemory};
 use super::initial_settings::MAX_CONCURRENT_STREAMS;
@@ -24,6 +25,7 @@ use crate::http::http1::inbox::Inbox;
 use crate::http::http2::frame_reader::{Frame, FrameReader};
 use crate::http::http2::hpack::Decoder;
 use crate::http::http2::{ConnectionError, Reason, frame};
+use crate::policy::ListenerRole;
 use crate::serve::stack::layers::Stack;
 use crate::serve::stack::peer::Peer;
 use crate::serve::stack::unreadable_request::UnreadableRequest;
@@ -372,9 +374,27 @@ impl Http2Connection {
             ends_stream,
         );
         let request = OpenRequest::new(stream, self.peer.clone());
+        if self.peer.role == ListenerRole::RateLimitService {
+            return self.begin_call(cx, request, head);
+        }
         let mut exchange = Box::pin(serve_request(request, head, self.stack.clone()));
         if exchange.as_mut().poll(cx).is_pending() {
             tokio::task::spawn_local(exchange);
+        }
+    }
+
+    /// Begins a call of gRPC, which passes by the stack.
+    #[cold]
+    #[inline(never)]
+    fn begin_call(
+        &self,
+        cx: &mut Context<'_>,
+        request: OpenRequest,
+        head: Result<Head, UnreadableRequest>,
+    ) {
+        let mut call = serve_call(request, head, self.stack.clone());
+        if call.as_mut().poll(cx).is_pending() {
+            tokio::task::spawn_local(call);
         }
     }
 

@@ -34,6 +34,14 @@ impl OpenRequest {
         stream.handle.change_open_request_count(1);
         OpenRequest { stream, peer }
     }
+
+    pub(super) fn stream(&self) -> &Rc<Http2Stream> {
+        &self.stream
+    }
+
+    pub(super) fn peer(&self) -> &Rc<Peer> {
+        &self.peer
+    }
 }
 
 impl Drop for OpenRequest {

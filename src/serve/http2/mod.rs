@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `connection` | the task of a connection: reads frames, begins requests, sends output |
 //! | `exchange` | passes one request through the stack and sends its response |
+//! | `grpc_exchange` | one call of gRPC at a door |
 //! | `stream` | a request and its response, as the layers see them |
 //! | `stream_state` | the buffers, windows and flags of one stream |
 //! | `connection_state` | the state that streams share: windows, the table of open streams, the output |
@@ -26,6 +27,7 @@ mod connection;
 mod connection_handle;
 mod connection_state;
 pub mod exchange;
+mod grpc_exchange;
 pub mod head;
 pub mod head_memory;
 mod initial_settings;

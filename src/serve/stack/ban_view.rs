@@ -88,13 +88,13 @@ impl BanView {
     }
 
     /// The ban of an address, in the form that limits count.
-    pub(super) fn find_address(&self, ip: IpAddr, now: Nanos) -> Option<Arc<ActiveBan>> {
+    pub fn find_address(&self, ip: IpAddr, now: Nanos) -> Option<Arc<ActiveBan>> {
         self.with_index(|index| index.find_address(ip, now).cloned())
     }
 
     /// The ban of an identified client, by another identity than its address alone.
     #[inline]
-    pub(super) fn find_client(
+    pub fn find_client(
         &self,
         client: &ClientIdentity,
         identifier: &Identifier,

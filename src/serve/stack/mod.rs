@@ -3,7 +3,7 @@
 //!
 //! | layer | file | beside it |
 //! |---|---|---|
-//! | observe | `observe.rs` | `http_check.rs`, `final_response.rs`, `changed_fields.rs`, `cors.rs`, `compression.rs`, `vary.rs`, `own_page.rs`, `accepted_media.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs`, `traced_request.rs`, `span_facts.rs` |
+//! | observe | `observe.rs` | `http_check.rs`, `observed_call.rs`, `final_response.rs`, `changed_fields.rs`, `cors.rs`, `compression.rs`, `vary.rs`, `own_page.rs`, `accepted_media.rs`, `request_context.rs`, `request_id.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs`, `traced_request.rs`, `span_facts.rs` |
 //! | route | `routing.rs` | `screening.rs`, `ban_view.rs`, `found_route.rs`, `target.rs`, `route_choice.rs`, `matched_route.rs`, `body_routes.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `identification.rs`, `credential_in_body.rs`, `body_needs.rs`, `objection.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
@@ -57,6 +57,7 @@ pub mod message_gate;
 pub mod method_override;
 mod objection;
 pub mod observe;
+pub mod observed_call;
 mod own_page;
 mod own_response;
 pub mod peer;

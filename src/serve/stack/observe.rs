@@ -41,7 +41,7 @@ use crate::throttle::admission::Holdings;
 
 /// Counts, samples and logs a request when this value is dropped. The request's future holds it, and then the body of the
 /// response.
-struct RecordOnDrop(Rc<RequestContext>);
+pub(super) struct RecordOnDrop(pub(super) Rc<RequestContext>);
 
 impl Drop for RecordOnDrop {
     fn drop(&mut self) {
@@ -97,13 +97,13 @@ impl<S> Layer<S> for ObserveLayer {
 #[derive(Clone)]
 pub struct Observe<S> {
     inner: S,
-    access_log: Rc<WorkerLog>,
+    pub(super) access_log: Rc<WorkerLog>,
 }
 
 impl<S> Observe<S> {
     /// What the gateway file needs to know of the request besides; `None` if that is nothing.
     #[inline]
-    fn find_extra_facts(
+    pub(super) fn find_extra_facts(
         &self,
         head: &Head,
         peer: &Peer,

@@ -18,6 +18,7 @@ use super::worker_state::{ConnectionRefusal, WorkerState};
 use crate::net::proxy_protocol::{self, ConnectionAddresses};
 use crate::net::tls::listener_tls::ListenerTls;
 use crate::net::{PeerAddress, PeerNetwork, Socket, Stream};
+use crate::policy::ListenerRole;
 use crate::serve::http1::exchanges::{self, ExchangesEnd};
 use crate::serve::http1::wire::Wire;
 use crate::serve::http2;
@@ -102,7 +103,8 @@ async fn serve_until_closed(
     if socket.is_acme_challenge() {
         return worker.count_acme_proof();
     }
-    let is_http2 = socket.is_http2();
+    // Calls of gRPC need HTTP/2, so nothing else is spoken at their listener.
+    let is_http2 = socket.is_http2() || listener.role == ListenerRole::RateLimitService;
     let listener_tls = listener.listener_tls.as_ref();
     let peer = Peer::new(
         remote_address,

@@ -18,6 +18,7 @@ use crate::net::tls::acme::ChallengeTokens;
 use crate::operator::{ApiKeyRegistry, BanRegistry, EntryRegistry, GrantRegistry};
 use crate::policy;
 use crate::serve::stack::explain;
+use crate::serve::stack::explained_descriptor::DescriptorToExplain;
 use crate::serve::stack::explanation;
 use crate::serve::stack::request_to_explain::RequestToExplain;
 use crate::serve::worker::generation::RunningConfig;
@@ -28,9 +29,17 @@ use futures_util::FutureExt;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Method of the request.
-    method: String,
+    #[arg(required_unless_present = "domain")]
+    method: Option<String>,
     /// Path and query.
-    path: String,
+    #[arg(required_unless_present = "domain")]
+    path: Option<String>,
+    /// In place of a request: the domain of a descriptor by which another proxy asks.
+    #[arg(long, requires = "entry", conflicts_with_all = ["method", "headers", "body", "ip"])]
+    domain: Option<String>,
+    /// Entry of the descriptor, as `key=value`; may be repeated.
+    #[arg(long, requires = "domain", value_name = "KEY=VALUE")]
+    entry: Vec<String>,
     /// Header field, as `name: value`; may be repeated.
     #[arg(short = 'H', long = "header")]
     headers: Vec<String>,
@@ -104,9 +113,12 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     if agrees {
         return output::exit_code(print_result, ExitCode::SUCCESS);
     }
-    let (method, path) = (&arguments.method, &arguments.path);
+    let subject = match &arguments.domain {
+        Some(domain) => format!("{domain} {}", arguments.entry.join(" ")),
+        None => format!("{} {}", request.method, request.path),
+    };
     for difference in differences {
-        output::print_stderr(format_args!("tollgate: {method} {path}: {difference}"));
+        output::print_stderr(format_args!("tollgate: {subject}: {difference}"));
     }
     output::exit_code(print_result, ExitCode::FAILURE)
 }
@@ -126,10 +138,16 @@ fn request_to_explain(arguments: &Arguments) -> Result<RequestToExplain, String>
         },
         None => String::new(),
     };
+    let entries = arguments.entry.iter().map(|text| {
+        let entry = text.split_once('=');
+        let (key, value) = entry.ok_or_else(|| format!("`{text}` is not written `key=value`"))?;
+        Ok((key.to_owned(), value.to_owned()))
+    });
+    let entries = entries.collect::<Result<Vec<_>, String>>()?;
     let client_cert = arguments.client_cert.as_deref().map(read_certificate);
     Ok(RequestToExplain {
-        method: arguments.method.clone(),
-        path: arguments.path.clone(),
+        method: arguments.method.clone().unwrap_or_default(),
+        path: arguments.path.clone().unwrap_or_default(),
         listen: arguments.listen.clone(),
         host: arguments.host.clone(),
         headers: headers.collect::<Result<_, String>>()?,
@@ -137,6 +155,10 @@ fn request_to_explain(arguments: &Arguments) -> Result<RequestToExplain, String>
         body,
         client_cert: client_cert.transpose()?,
         ja4: arguments.ja4.clone(),
+        descriptor: arguments
+            .domain
+            .clone()
+            .map(|domain| DescriptorToExplain { domain, entries }),
     })
 }
 

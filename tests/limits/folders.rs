@@ -36,6 +36,7 @@ pub fn explained(site: &Site, path: &str, fields: &[(&str, &str)]) -> Value {
         body: String::new(),
         client_cert: None,
         ja4: None,
+        descriptor: None,
     };
     let app = &site.gateway.app;
     let explanation = explain(&app.running(), &request, app.clock()).now_or_never();

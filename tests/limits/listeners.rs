@@ -128,6 +128,7 @@ fn a_route_is_explained_for_a_listener() {
             body: String::new(),
             client_cert: None,
             ja4: None,
+            descriptor: None,
         };
         let running = gateway.app.running();
         let explanation = explain(&running, &request, gateway.app.clock()).now_or_never();

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::ban_view::explain_refusal;
 use super::body::BodyStart;
 use super::credential_in_body;
+use super::explained_descriptor::explain_descriptor;
 use super::explained_response::{ExplainedDestination, find_page_file};
 use super::explanation::{
     ExplainedLimit, add_grant, describe_client, describe_limit, describe_other_source,
@@ -387,6 +388,9 @@ pub async fn explain(
     request: &RequestToExplain,
     clock: &Clock,
 ) -> Result<Value, ExplainError> {
+    if let Some(descriptor) = &request.descriptor {
+        return Ok(explain_descriptor(running_config, descriptor, clock).await);
+    }
     let ruleset = &*running_config.ruleset;
     let identifier = &running_config.build_identifier();
     let examiner = Examiner {

@@ -99,7 +99,7 @@ pub fn describe_route(route: &Route, ruleset: &Ruleset) -> Value {
     let limits: Vec<&str> = route.rules.iter().map(|rule| rule.name.as_str()).collect();
     json!({
         "name": &*route.name,
-        "match": route.pattern.to_string(),
+        "match": route.action.match_text(&route.pattern),
         "listen": route.listeners.iter().map(|name| &**name).collect::<Vec<_>>(),
         "upstream": upstream_name,
         "action": route.action.describe(upstream_name.unwrap_or_default()),

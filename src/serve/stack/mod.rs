@@ -14,7 +14,7 @@
 //! - `identify.rs` identifies the client by `identification.rs`. `identified.rs` connects the identified request to the throttle.
 //! - `forward.rs` is the service and builds the head for the server. `forwarding.rs` sends it and awaits the response.
 //! - `explain.rs` computes what the stack would do with a `request_to_explain.rs`, by the layers' functions but without a
-//!   layer; `explained_response.rs` finds where a redirect leads. `explanation.rs` makes JSON and text of the result,
+//!   layer; `explained_response.rs` finds where a redirect leads, `explained_descriptor.rs` explains a descriptor. `explanation.rs` makes JSON and text of the result,
 //!   `explained_account.rs` of an account of credits.
 //!
 //! `unserved.rs` is a request that the gateway responds to itself, and `unreadable_request.rs` one whose head cannot be
@@ -38,6 +38,7 @@ pub mod detached;
 pub mod downstream;
 pub mod explain;
 mod explained_account;
+pub mod explained_descriptor;
 mod explained_response;
 pub mod explanation;
 mod final_response;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
+use super::explained_descriptor::DescriptorToExplain;
 use super::refusal::RefusalCause;
 use crate::http::head::Head;
 use crate::net::Subject;
@@ -18,9 +19,11 @@ use crate::serve::http1::{repeat_cache::RepeatCache, request};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestToExplain {
-    /// The method, such as `GET`.
+    /// The method, such as `GET`; empty with a descriptor.
+    #[serde(default)]
     pub method: String,
-    /// The path and the query.
+    /// The path and the query; empty with a descriptor.
+    #[serde(default)]
     pub path: String,
     /// The name of the listener; the first of the gateway file if absent.
     #[serde(default)]
@@ -43,6 +46,9 @@ pub struct RequestToExplain {
     /// The JA4 fingerprint of the client's TLS handshake.
     #[serde(default)]
     pub ja4: Option<String>,
+    /// The descriptor by which another proxy asks, in place of an HTTP request.
+    #[serde(default)]
+    pub descriptor: Option<DescriptorToExplain>,
 }
 
 /// Why a request cannot be explained: it cannot be written as HTTP/1.1, it names no existing listener, or its certificate

@@ -11,7 +11,7 @@
 //! | `repair` | takes out what the gateway refuses |
 //! | `render` | prints the files and the report |
 //! | `documents` | reads inputs in YAML or JSON, of one or several documents, with the lines of their values |
-//! | `nginx`, `ingress`, `haproxy`, `traefik`, `kong` | one format each |
+//! | `nginx`, `ingress`, `haproxy`, `traefik`, `kong`, `envoy_ratelimit` | one format each |
 //! | `field_edits` | changes of header fields that policies may make |
 //! | `routing` | routes with priorities, as matches of policies |
 //!
@@ -24,6 +24,7 @@ use crate::policy::source::MemoryFiles;
 use crate::policy::{self, Diagnostic, Severity};
 
 pub mod documents;
+pub mod envoy_ratelimit;
 pub mod error;
 pub mod field_edits;
 pub mod files;
@@ -65,16 +66,19 @@ pub enum SourceFormat {
     Traefik,
     /// Declarative configurations of Kong in YAML or JSON.
     Kong,
+    /// The configuration of envoyproxy/ratelimit, as YAML.
+    EnvoyRatelimit,
 }
 
 impl SourceFormat {
     /// Every format.
-    pub const ALL: [SourceFormat; 5] = [
+    pub const ALL: [SourceFormat; 6] = [
         SourceFormat::Nginx,
         SourceFormat::Ingress,
         SourceFormat::Haproxy,
         SourceFormat::Traefik,
         SourceFormat::Kong,
+        SourceFormat::EnvoyRatelimit,
     ];
 
     /// The word for the format on the command line.
@@ -85,6 +89,7 @@ impl SourceFormat {
             SourceFormat::Haproxy => "haproxy",
             SourceFormat::Traefik => "traefik",
             SourceFormat::Kong => "kong",
+            SourceFormat::EnvoyRatelimit => "envoy-ratelimit",
         }
     }
 }
@@ -125,6 +130,9 @@ pub fn import(format: SourceFormat, files: &[InputFile]) -> Result<Imported, Imp
         SourceFormat::Haproxy => haproxy::read(files, &mut draft, &mut report)?,
         SourceFormat::Traefik => traefik::read(files, &mut draft, &mut report)?,
         SourceFormat::Kong => kong::read(files, &mut draft, &mut report)?,
+        SourceFormat::EnvoyRatelimit => {
+            envoy_ratelimit::read(files, &mut draft, &mut report)?;
+        }
     }
     let first_path = files.first().map_or("", |file| file.path.as_str());
     if draft.routes.is_empty() {

@@ -7,9 +7,11 @@ use super::report::Origin;
 use crate::base::clock::Nanos;
 use crate::limit::Rate;
 
+mod descriptor;
 mod identities;
 mod settle;
 
+pub use descriptor::{DescriptorDraft, EntryDraft};
 pub use identities::{IdentityDrafts, IdentityPlace, UserDraft};
 
 /// A configuration that is being imported.
@@ -17,6 +19,8 @@ pub use identities::{IdentityDrafts, IdentityPlace, UserDraft};
 pub struct ImportDraft {
     /// Where clients connect. Without one the gateway file has 127.0.0.1:8080.
     pub listeners: Vec<ListenerDraft>,
+    /// Where Envoy asks about descriptors.
+    pub decide_grpc: Option<String>,
     /// Networks of proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<String>,
     /// Who asks.
@@ -82,6 +86,8 @@ pub struct RouteDraft {
     pub origin: Origin,
     /// What stands there, for a comment.
     pub source: String,
+    /// The descriptors that it is for, in place of a match and an action.
+    pub descriptor: Option<DescriptorDraft>,
     /// Methods in capital letters; empty for any.
     pub methods: Vec<String>,
     /// Paths of `match`, such as `/api/**`.

@@ -59,14 +59,20 @@ impl DraftWriter<'_> {
         if draft.listeners.iter().any(is_default_admin) {
             out.push_str("admin: 127.0.0.1:9901\n");
         }
+        if let Some(address) = &draft.decide_grpc {
+            let _ = writeln!(out, "decide: {{ grpc: {} }}", gateway_scalar(address));
+        }
         out.push_str("policies: policies\n");
         let is_used = |upstream: &&UpstreamDraft| {
             let action = ActionDraft::Upstream(upstream.name.clone());
             draft.routes.iter().any(|route| route.action == action)
         };
         let upstreams: Vec<_> = draft.upstreams.iter().filter(is_used).collect();
-        out.push_str("upstreams:\n");
-        if upstreams.is_empty() {
+        let is_for_requests = draft.routes.iter().any(|route| route.descriptor.is_none());
+        if is_for_requests {
+            out.push_str("upstreams:\n");
+        }
+        if upstreams.is_empty() && is_for_requests {
             comment_line(
                 &mut out,
                 "  ",
@@ -103,6 +109,9 @@ impl DraftWriter<'_> {
 
     fn listeners(&self, out: &mut String) {
         let draft = self.draft;
+        if draft.listeners.is_empty() && draft.decide_grpc.is_some() {
+            return;
+        }
         if draft.listeners.is_empty() {
             out.push_str("listen: 127.0.0.1:8080\n");
             return;
@@ -194,41 +203,9 @@ impl DraftWriter<'_> {
         for comment in &route.comments {
             comment_line(&mut out, "", comment);
         }
-        let methods = route.methods.join(",");
-        let matches: Vec<String> = route
-            .paths
-            .iter()
-            .map(|path| match methods.is_empty() {
-                true => path.clone(),
-                false => format!("{methods} {path}"),
-            })
-            .collect();
-        let _ = writeln!(out, "match: {}", match_list(&matches));
-        if !route.hosts.is_empty() {
-            let _ = writeln!(out, "host: {}", list(&route.hosts));
-        }
-        if !route.listeners.is_empty() {
-            let _ = writeln!(out, "listen: {}", list(&route.listeners));
-        }
-        let _ = writeln!(out, "{}", action_text(&route.action));
-        for (field, value) in [("strip", &route.strip), ("prefix", &route.prefix)] {
-            if let Some(value) = value {
-                let _ = writeln!(out, "{field}: {}", scalar(value));
-            }
-        }
-        if let Some(bytes) = route.max_body {
-            let _ = writeln!(out, "max_body: {}", size_text(bytes));
-        }
-        for (field, clients) in [("deny", &route.deny), ("allow", &route.allow)] {
-            if !clients.is_empty() {
-                let _ = writeln!(out, "{field}: {}", clients_text(clients));
-            }
-        }
-        if !route.require.is_empty() {
-            let _ = writeln!(out, "require: {}", list(&route.require));
-        }
-        for (field, value) in &route.fields {
-            let _ = writeln!(out, "{field}: {value}");
+        match &route.descriptor {
+            Some(descriptor) => out.push_str(&descriptor.text()),
+            None => request_fields(&mut out, route),
         }
         if !route.limits.is_empty() {
             out.push_str("limits:\n");
@@ -313,6 +290,46 @@ impl DraftWriter<'_> {
         if !places.is_empty() {
             comment_line(out, indent, &places.join(", "));
         }
+    }
+}
+
+/// The fields of a policy for requests, but its limits.
+fn request_fields(out: &mut String, route: &RouteDraft) {
+    let methods = route.methods.join(",");
+    let matches: Vec<String> = route
+        .paths
+        .iter()
+        .map(|path| match methods.is_empty() {
+            true => path.clone(),
+            false => format!("{methods} {path}"),
+        })
+        .collect();
+    let _ = writeln!(out, "match: {}", match_list(&matches));
+    if !route.hosts.is_empty() {
+        let _ = writeln!(out, "host: {}", list(&route.hosts));
+    }
+    if !route.listeners.is_empty() {
+        let _ = writeln!(out, "listen: {}", list(&route.listeners));
+    }
+    let _ = writeln!(out, "{}", action_text(&route.action));
+    for (field, value) in [("strip", &route.strip), ("prefix", &route.prefix)] {
+        if let Some(value) = value {
+            let _ = writeln!(out, "{field}: {}", scalar(value));
+        }
+    }
+    if let Some(bytes) = route.max_body {
+        let _ = writeln!(out, "max_body: {}", size_text(bytes));
+    }
+    for (field, clients) in [("deny", &route.deny), ("allow", &route.allow)] {
+        if !clients.is_empty() {
+            let _ = writeln!(out, "{field}: {}", clients_text(clients));
+        }
+    }
+    if !route.require.is_empty() {
+        let _ = writeln!(out, "require: {}", list(&route.require));
+    }
+    for (field, value) in &route.fields {
+        let _ = writeln!(out, "{field}: {value}");
     }
 }
 

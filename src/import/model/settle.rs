@@ -141,7 +141,8 @@ impl ImportDraft {
                 report.left(route.origin, Concern::Routing, &route.source, &note);
             }
         }
-        self.routes.retain(|route| !route.paths.is_empty());
+        self.routes
+            .retain(|route| !route.paths.is_empty() || route.descriptor.is_some());
     }
 
     /// Moves limits of the gateway file that one route has alone to its policy.

@@ -280,6 +280,8 @@ mod tests {
     fn rules_with_too_many_alternatives() {
         let one = "(Host(`a.b`) || Host(`c.d`) || Host(`e.f`) || PathPrefix(`/a`))";
         let rule = [one; 12].join(" && ");
-        assert_eq!(read(&rule), ["* /**  Superset"]);
+        let regions = read(&rule);
+        let is_superset = |region: &String| region.ends_with("Superset");
+        assert!(regions.len() <= MAX_ALTERNATIVES && regions.iter().all(is_superset));
     }
 }

@@ -1,0 +1,419 @@
+//! Imports the configuration of envoyproxy/ratelimit: domains with trees of descriptors. Each node with a limit becomes a
+//! policy for the descriptors of its path.
+//!
+//! A limit of ratelimit counts in windows that begin at multiples of the unit since 1970, whatever was refused before
+//! (`base_limiter.go`). A month has 30 days there and a year 365 (`utilities.go`).
+
+use std::collections::HashMap;
+
+use super::documents::{InputValue, read_documents};
+use super::error::ImportError;
+use super::files::{InputFile, MAX_ROUTES};
+use super::model::{
+    AlgorithmDraft, AmountDraft, DescriptorDraft, EntryDraft, ImportDraft, LimitDraft,
+    LimitUseDraft, RateDraft, RouteDraft,
+};
+use super::report::{Concern, ImportReport, Origin};
+use tree::DescriptorNode;
+
+mod tree;
+
+/// Where the gateway answers questions about descriptors.
+const ADDRESS: &str = "127.0.0.1:8081";
+/// Maximum number of entries of a descriptor.
+const MAX_ENTRIES: usize = 16;
+/// Maximum length of keys, values and domains in bytes.
+const MAX_TEXT_BYTES: usize = 255;
+/// Maximum number of nodes with several values, below one other, that nodes are compared with.
+const MAX_SIBLINGS: usize = 1_000;
+/// Maximum number of keys that limits count by.
+const MAX_IDENTITIES: usize = 40;
+/// Words that mean something else in the key of a limit.
+const RESERVED_WORDS: [&str; 5] = ["everyone", "route", "or", "and", "preflight"];
+
+/// Reads all files into the draft.
+///
+/// # Errors
+///
+/// A file that is no YAML and no JSON.
+pub fn read(
+    files: &[InputFile],
+    draft: &mut ImportDraft,
+    report: &mut ImportReport,
+) -> Result<(), ImportError> {
+    let mut documents = Vec::new();
+    for (index, file) in files.iter().enumerate() {
+        documents.extend(read_documents(index, file)?);
+    }
+    let mut reader = DomainReader {
+        draft,
+        report,
+        domain: String::new(),
+        seen: HashMap::new(),
+        identities: Vec::new(),
+    };
+    for document in &documents {
+        reader.read_document(document.root());
+    }
+    draft.decide_grpc = Some(ADDRESS.into());
+    report.note(format!(
+        "Envoy asks the gateway at {ADDRESS}: name it as the cluster of `rate_limit_service`, with HTTP/2."
+    ));
+    report.note("The order of the entries of a descriptor does not matter here; ratelimit limits them in the order of its tree only.");
+    report.note("Descriptors that no policy matches are admitted, as in ratelimit.");
+    report.note("Several gateways count for themselves until `store: redis://HOST:6379` is in the gateway file. Counts of ratelimit are not taken over.");
+    Ok(())
+}
+
+/// Reads domains.
+struct DomainReader<'r> {
+    draft: &'r mut ImportDraft,
+    report: &'r mut ImportReport,
+    domain: String,
+    /// Where a descriptor has a policy.
+    seen: HashMap<(String, Vec<(String, EntryDraft)>), Origin>,
+    /// Keys that limits count by.
+    identities: Vec<String>,
+}
+
+impl DomainReader<'_> {
+    fn read_document(&mut self, root: InputValue<'_>) {
+        let domain = root.text_of("domain").unwrap_or("");
+        if !is_text(domain) {
+            let note = "it has no `domain` of 1 to 255 bytes";
+            return self
+                .report
+                .left(root.origin(), Concern::Limits, "document", note);
+        }
+        domain.clone_into(&mut self.domain);
+        for (key, at, value) in root.entries() {
+            let text = format!("{key}: {}", value.text().unwrap_or(""));
+            match key {
+                "domain" => self.report.taken(at, Concern::Routing, &text, ""),
+                "descriptors" => self.report.taken(at, Concern::Other, "descriptors", ""),
+                _ => self
+                    .report
+                    .left(at, Concern::Other, &text, "it is not read"),
+            }
+        }
+        let nodes = root
+            .get("descriptors")
+            .into_iter()
+            .flat_map(InputValue::items);
+        let nodes: Vec<DescriptorNode<'_>> = nodes.map(DescriptorNode::read).collect();
+        self.read_nodes(&nodes, &[]);
+    }
+
+    fn read_nodes<'n>(&mut self, nodes: &[DescriptorNode<'n>], above: &[&DescriptorNode<'n>]) {
+        self.note_siblings(nodes);
+        for node in nodes {
+            if self.draft.routes.len() > MAX_ROUTES {
+                return;
+            }
+            let mut path = above.to_vec();
+            path.push(node);
+            self.read_node(node, &path);
+            self.read_nodes(&node.children, &path);
+        }
+    }
+
+    /// Notes nodes of one key of which ratelimit takes another one than the most specific.
+    fn note_siblings(&mut self, nodes: &[DescriptorNode<'_>]) {
+        let broad: Vec<(usize, &DescriptorNode<'_>)> = nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| !matches!(node.value, EntryDraft::Exact(_)))
+            .take(MAX_SIBLINGS)
+            .collect();
+        for (index, node) in nodes.iter().enumerate() {
+            for (_, other) in broad.iter().filter(|(_, other)| other.key == node.key) {
+                let is_narrower = match (&node.value, &other.value) {
+                    (EntryDraft::Exact(_) | EntryDraft::Prefix(_), EntryDraft::Any) => true,
+                    (EntryDraft::Exact(values), EntryDraft::Prefix(prefix)) => values
+                        .iter()
+                        .any(|value| value.starts_with(prefix.as_str())),
+                    (EntryDraft::Prefix(own), EntryDraft::Prefix(prefix)) => {
+                        own != prefix && own.starts_with(prefix.as_str())
+                    }
+                    _ => false,
+                };
+                if is_narrower && other.has_values_below() {
+                    let note = format!(
+                        "ratelimit takes this node for its values; here a policy below `{}` with more exact values wins, so compare \
+                         both limits",
+                        other.text()
+                    );
+                    self.report
+                        .changed(node.origin(), Concern::Limits, &node.text(), &note);
+                }
+                if is_narrower && node.lacks_limit_of(other) {
+                    let note = format!(
+                        "limits of `{}` hold for descriptors of this value too, where it has none; ratelimit does not limit these",
+                        other.text()
+                    );
+                    self.report
+                        .changed(node.origin(), Concern::Limits, &node.text(), &note);
+                }
+            }
+            let is_shadowed = |(place, earlier): &&(usize, &DescriptorNode<'_>)| {
+                let is_within = match (&node.value, &earlier.value) {
+                    (EntryDraft::Prefix(own), EntryDraft::Prefix(prefix)) => {
+                        own.starts_with(prefix.as_str())
+                    }
+                    _ => false,
+                };
+                *place < index && earlier.key == node.key && is_within
+            };
+            if let Some((_, earlier)) = broad.iter().find(is_shadowed) {
+                let note = format!(
+                    "ratelimit takes the earlier `{}` for its values; here the longer prefix wins, so compare both limits",
+                    earlier.text()
+                );
+                self.report
+                    .changed(node.origin(), Concern::Limits, &node.text(), &note);
+            }
+        }
+    }
+
+    fn read_node(&mut self, node: &DescriptorNode<'_>, path: &[&DescriptorNode<'_>]) {
+        let (at, text) = (node.origin(), node.text());
+        self.report.taken(at, Concern::Routing, &text, "");
+        for (key, at, value) in node.source.entries() {
+            let text = format!("{key}: {}", value.text().unwrap_or(""));
+            match key {
+                "key" | "value" | "rate_limit" | "descriptors" | "shadow_mode"
+                | "share_threshold" => {}
+                "detailed_metric" | "value_to_metric" => {
+                    let note =
+                        "counters of each limit, and the keys with most requests, are kept always";
+                    self.report.taken(at, Concern::Other, &text, note);
+                }
+                "quota_mode" if value.is_true() => {
+                    let note = "the limit refuses requests, which is stricter";
+                    self.report.changed(at, Concern::Limits, &text, note);
+                }
+                "quota_mode" => self.report.taken(at, Concern::Limits, &text, ""),
+                _ => self
+                    .report
+                    .left(at, Concern::Other, &text, "it is not read"),
+            }
+        }
+        let Some(rate_limit) = node.source.get("rate_limit") else {
+            return;
+        };
+        let entries = match entries_of(path) {
+            Ok(entries) => entries,
+            Err(reason) => return self.report.left(at, Concern::Limits, &text, &reason),
+        };
+        let mut sorted = entries.clone();
+        sorted.sort();
+        if let Some(first) = self.seen.get(&(self.domain.clone(), sorted.clone())) {
+            let note = format!(
+                "{}:{} has the same entries, perhaps in another order",
+                self.report.path(*first),
+                first.line
+            );
+            return self.report.left(at, Concern::Limits, &text, &note);
+        }
+        let limit = match self.read_limit(node, path, rate_limit) {
+            Ok(limit) => limit,
+            Err(reason) => {
+                let note = format!("{reason}; its descriptors are not limited by it");
+                return self
+                    .report
+                    .left(rate_limit.origin(), Concern::Limits, "rate_limit", &note);
+            }
+        };
+        self.seen.insert((self.domain.clone(), sorted), at);
+        let names = path.iter().map(|node| {
+            format!(
+                "{} {}",
+                node.key,
+                node.source.text_of("value").unwrap_or("")
+            )
+        });
+        let name: Vec<String> = names.collect();
+        self.draft.routes.push(RouteDraft {
+            name: format!("{} {}", self.domain, name.join(" ")),
+            origin: at,
+            source: text,
+            descriptor: Some(DescriptorDraft {
+                domain: self.domain.clone(),
+                entries,
+            }),
+            limits: limit.into_iter().map(LimitUseDraft::Own).collect(),
+            ..RouteDraft::default()
+        });
+    }
+
+    /// Reads `rate_limit` of a node; `None` if it is unlimited.
+    fn read_limit(
+        &mut self,
+        node: &DescriptorNode<'_>,
+        path: &[&DescriptorNode<'_>],
+        rate_limit: InputValue<'_>,
+    ) -> Result<Option<LimitDraft>, String> {
+        let at = rate_limit.origin();
+        let is_unlimited = rate_limit.get("unlimited").is_some_and(InputValue::is_true);
+        let units = rate_limit
+            .get("requests_per_unit")
+            .and_then(InputValue::number);
+        if is_unlimited {
+            if units.is_some() {
+                return Err("it has `unlimited` beside a number".into());
+            }
+            self.report
+                .taken(at, Concern::Limits, "rate_limit unlimited", "");
+            return Ok(None);
+        }
+        let units = units.ok_or("it has no `requests_per_unit`")?;
+        if units == 0 {
+            return Err("a rate of 0 has no counterpart: let Envoy refuse these requests".into());
+        }
+        let unit = rate_limit
+            .text_of("unit")
+            .unwrap_or("")
+            .to_ascii_lowercase();
+        let (seconds, is_fixed) = match unit.as_str() {
+            "second" => (1, true),
+            "minute" => (60, true),
+            "hour" => (3_600, true),
+            "day" => (86_400, true),
+            "week" => (604_800, false),
+            "month" => (2_592_000, false),
+            "year" => (31_536_000, false),
+            _ => return Err("its `unit` is not known".into()),
+        };
+        let rate = RateDraft::new(units, seconds).ok_or_else(|| {
+            format!("{units} in {seconds} s is no rate that tollgate counts; write a `quota`")
+        })?;
+        let key = self.key_of(path)?;
+        let text = format!("rate_limit {units}/{unit}");
+        match is_fixed {
+            true => self.report.taken(at, Concern::Limits, &text, ""),
+            false => {
+                let note = "never more in any window of this length; the windows of ratelimit begin at multiples of it since 1970";
+                self.report.changed(at, Concern::Limits, &text, note);
+            }
+        }
+        for (field, at, value) in rate_limit.entries() {
+            let text = format!("{field}: {}", value.text().unwrap_or(""));
+            match field {
+                "unit" | "requests_per_unit" | "unlimited" | "name" => {}
+                "replaces" => {
+                    let note = "the limits that it names hold beside it, which is stricter";
+                    self.report.changed(at, Concern::Limits, "replaces", note);
+                }
+                _ => self
+                    .report
+                    .left(at, Concern::Limits, &text, "it is not read"),
+            }
+        }
+        let is_shadow = node
+            .source
+            .get("shadow_mode")
+            .is_some_and(InputValue::is_true);
+        if let Some(shadow) = node.source.get("shadow_mode") {
+            let note = if is_shadow { "as `mode: shadow`" } else { "" };
+            self.report
+                .taken(shadow.origin(), Concern::Limits, "shadow_mode", note);
+        }
+        Ok(Some(LimitDraft {
+            name: rate_limit.text_of("name").unwrap_or(node.key).to_owned(),
+            origins: vec![at],
+            key,
+            amount: AmountDraft::Rates(vec![rate]),
+            algorithm: match is_fixed {
+                true => AlgorithmDraft::FixedWindow(true),
+                false => AlgorithmDraft::Sliding,
+            },
+            is_shadow,
+            ..LimitDraft::default()
+        }))
+    }
+
+    /// The key of the limit of a descriptor: ratelimit counts each value of an entry that is not exact.
+    fn key_of(&mut self, path: &[&DescriptorNode<'_>]) -> Result<Vec<String>, String> {
+        let mut key = Vec::new();
+        for node in path {
+            match &node.value {
+                EntryDraft::Exact(_) => {}
+                EntryDraft::Prefix(_) if node.shares_threshold => {
+                    let note = "all values of the prefix count together";
+                    let text = node.text();
+                    self.report
+                        .taken(node.origin(), Concern::Limits, &text, note);
+                }
+                EntryDraft::Any | EntryDraft::Prefix(_) => {
+                    if !is_identity(node.key) {
+                        return Err(format!(
+                            "values of `{}` cannot be counted by: a key has letters, digits, `_`, `.` and `-`, and begins with a letter",
+                            super::report::printable(node.key, 60)
+                        ));
+                    }
+                    if !self.identities.iter().any(|known| known == node.key) {
+                        if self.identities.len() >= MAX_IDENTITIES {
+                            return Err(format!("limits count by more than {MAX_IDENTITIES} keys"));
+                        }
+                        self.identities.push(node.key.to_owned());
+                    }
+                    key.push(node.key.to_owned());
+                }
+            }
+        }
+        match key.is_empty() {
+            true => Ok(vec!["everyone".into()]),
+            false => Ok(key),
+        }
+    }
+}
+
+/// The entries of a path of nodes.
+///
+/// # Errors
+///
+/// Why they are no entries of a policy, and the nearest way by hand.
+fn entries_of(path: &[&DescriptorNode<'_>]) -> Result<Vec<(String, EntryDraft)>, String> {
+    if path.len() > MAX_ENTRIES {
+        return Err(format!("it has more than {MAX_ENTRIES} entries"));
+    }
+    let mut entries: Vec<(String, EntryDraft)> = Vec::new();
+    for node in path {
+        let is_value = match &node.value {
+            EntryDraft::Any => true,
+            EntryDraft::Prefix(text) => is_text(text),
+            EntryDraft::Exact(values) => values.iter().all(|value| is_text(value)),
+        };
+        if !is_text(node.key) || !is_value {
+            return Err("a key or a value has not 1 to 255 bytes, or control characters".into());
+        }
+        let known = entries.iter_mut().find(|(key, _)| key == node.key);
+        match (known, &node.value) {
+            (None, value) => entries.push((node.key.to_owned(), value.clone())),
+            (Some((_, EntryDraft::Exact(values))), EntryDraft::Exact(more)) => {
+                values.extend(more.iter().cloned());
+                values.sort_unstable();
+            }
+            (Some(_), _) => {
+                return Err(format!(
+                    "it has `{}` twice, and not with single values both times",
+                    super::report::printable(node.key, 60)
+                ));
+            }
+        }
+    }
+    Ok(entries)
+}
+
+fn is_text(text: &str) -> bool {
+    (1..=MAX_TEXT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+/// Whether limits may count by the values of a key.
+fn is_identity(key: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    key.len() <= 64
+        && key.starts_with(|c: char| c.is_ascii_alphabetic())
+        && key.bytes().all(is_inner)
+        && !RESERVED_WORDS.contains(&key)
+}

@@ -1,8 +1,11 @@
 -- Asks tollgate whether a request may be served, and gives the client its refusal.
 
-local DOOR = "http://127.0.0.1:8082/"
+-- Refusals are 401 or 403, so that another status is a failure. Tollgate-Status has the status itself.
+local DOOR = "http://127.0.0.1:8082/?status=403"
 -- Without an answer in this time, in milliseconds, clients get 504, or 503 if nobody listens.
 local TIMEOUT = 1000
+-- HAProxy takes at most 101 fields, and the check adds some.
+local MAX_FIELDS = 90
 
 -- Fields that are of the connection, or that describe the request to tollgate.
 local LEFT_OUT = {
@@ -24,20 +27,23 @@ local function refuse(txn, status, headers, body)
 end
 
 core.register_action("tollgate", { "http-req" }, function(txn)
-	local headers = {}
+	local headers, count = {}, 0
 	for name, values in pairs(txn.http:req_get_headers()) do
-		if not LEFT_OUT[name] then
-			local list = {}
-			for index = 0, #values do list[index + 1] = values[index] end
-			headers[name] = list
+		local list = {}
+		for index = 0, #values do
+			list[index + 1] = values[index]
+			count = count + 1
 		end
+		if not LEFT_OUT[name] then headers[name] = list end
 	end
+	if count > MAX_FIELDS then return refuse(txn, 431, {}, "") end
 	headers["x-forwarded-method"] = { txn.sf:method() }
 	headers["x-forwarded-uri"] = { txn.sf:pathq() }
 	headers["x-forwarded-for"] = { txn.sf:src() }
 	local response = core.httpclient():get { url = DOOR, headers = headers, timeout = TIMEOUT }
-	if response.status == 200 then return end
-	-- HAProxy's client says 0 where there is no answer.
-	if response.status < 300 then return refuse(txn, 503, {}, "") end
-	refuse(txn, response.status, response.headers, response.body or "")
+	if response.status == 200 then return txn:set_var("txn.tollgate", "admitted") end
+	local status = response.headers and response.headers["tollgate-status"]
+	-- A failure has no such field: HAProxy's client says 503 or 504, or 0.
+	if not status then return refuse(txn, math.max(response.status, 503), {}, "") end
+	refuse(txn, tonumber(status[0]), response.headers, response.body or "")
 end)

@@ -21,7 +21,7 @@ use crate::http::head::Fields;
 use crate::http::head::hop_by_hop::is_connection_field;
 
 /// Fields whose value Symfony, IIS, Envoy, Azure or gunicorn uses in place of the request's own host or path.
-const ROUTING_FIELDS: [&str; 12] = [
+pub const ROUTING_FIELDS: [&str; 12] = [
     "x-original-url",
     "x-original-uri",
     "x-original-path",

@@ -134,6 +134,13 @@ fn check_addresses(cx: &mut LoadContext, gateway: &GatewayConfig) {
         address_check.add_address(cx, &address.value, address.location);
     }
     if let Some(http) = &gateway.decide.http
+        && (gateway.identity.users.iter()).any(|user| user.value.header.is_some())
+    {
+        let message = "proxies that ask pass on what clients send, so that clients choose the user of `header`";
+        let help = "let these proxies remove the field of clients, or set it themselves";
+        cx.warn(http.location, message, Some(help.into()));
+    }
+    if let Some(http) = &gateway.decide.http
         && gateway.identity.ip.trusted_proxies.is_empty()
     {
         let message = "only proxies in `trusted_proxies` may ask, and there are none";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::context::LoadContext;
 use super::tree::SourceLocation;
-use crate::limit::{CountMode, Rule, RuleLimit};
+use crate::limit::{Algorithm, CountMode, RateLimit, Rule, RuleLimit};
 use crate::route::Route;
 
 /// Warns at `location`, which is that of `decide.http`. `routes` are all routes.
@@ -33,17 +33,26 @@ pub(super) fn warn_of_hidden_facts(
     let mut warned_names = BTreeSet::new();
     for route in asked_routes() {
         let reads_body = route.reads.may_need_body();
-        let hidden = match route.max_body_bytes {
-            Some(_) => "bounds bodies by `max_body`",
-            None if reads_body => "looks for an identity or a cost in bodies",
-            None => continue,
+        let (effect, help) = if reads_body {
+            (
+                "looks for an identity or a cost in bodies, which proxies that ask do not show",
+                "take it from a header or the query, or let tollgate proxy these requests",
+            )
+        } else if route.max_body_bytes.is_some() {
+            (
+                "bounds bodies by `max_body`, which proxies that ask do not show",
+                "let the proxy bound them too",
+            )
+        } else if route.request_changes.is_some() {
+            (
+                "changes fields of requests, and proxies that ask forward them as they are",
+                "let the proxy change them too, and remove what clients send of them",
+            )
+        } else {
+            continue;
         };
         if warned_names.insert(route.name.clone()) {
-            let message = format!(
-                "the policy `{}` {hidden}, which proxies that ask do not show",
-                route.name
-            );
-            let help = "take it from a header or the query, or let tollgate proxy these requests";
+            let message = format!("the policy `{}` {effect}", route.name);
             cx.warn(location, message, Some(help.into()));
         }
     }
@@ -53,6 +62,10 @@ pub(super) fn warn_of_hidden_facts(
 fn effect_on_limit(rule: &Rule) -> Option<&'static str> {
     if matches!(rule.limit, RuleLimit::Open(_)) {
         return Some("counts a request only while it is decided");
+    }
+    let delays = |limit: &RateLimit| matches!(limit.algorithm, Algorithm::LeakyBucket { .. });
+    if rule.limit.rate().is_some_and(delays) {
+        return Some("holds their checks back, so that they must wait longer than its `delay`");
     }
     match rule.count {
         CountMode::All | CountMode::CostRequest(_) => None,

@@ -314,6 +314,13 @@ impl Route {
         }
     }
 
+    /// Whether this route and `other` forward requests to different upstreams. Then neither may serve requests of the other,
+    /// though their limits may count together.
+    pub fn forwards_elsewhere_than(&self, other: &Route) -> bool {
+        let upstreams = self.upstream_index().zip(other.upstream_index());
+        upstreams.is_some_and(|(own, theirs)| own != theirs)
+    }
+
     /// Whether the gateway answers requests of this route by itself, and those of `other` go to a server.
     pub fn answers_in_place_of(&self, other: &Route) -> bool {
         self.server_group().is_none() && other.server_group().is_some()

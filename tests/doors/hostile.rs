@@ -1,8 +1,10 @@
 //! What clients send to a proxy that asks, in order to get around their limits.
 
+use tollgate::base::clock::Clock;
 use tollgate::http::http1::MAX_TARGET_BYTES;
 
-use super::{Asker, DOOR, start};
+use super::common::Upstream;
+use super::{Asker, DOOR, Gateway, start};
 
 /// Answers that admit nothing.
 fn is_refused(status: u16) -> bool {
@@ -184,6 +186,159 @@ fn responses_of_the_gateway_itself_admit_nothing() {
     );
 }
 
+/// A gRPC call gets its errors with the status 200, which a proxy would take for an admission.
+#[test]
+fn no_refusal_of_a_grpc_call_looks_like_an_admission() {
+    let file = format!(
+        "{DOOR}  user: {{ api_keys: keys.yaml }}\nusage: /left\ndeny: {{ ip: [192.0.2.9] }}\n"
+    );
+    let policies = [
+        (
+            "all",
+            "match: GET,POST /**\nlimits: { few: { key: ip, rate: 1/h } }\n",
+        ),
+        ("user", "match: /user\nrequire: user\n"),
+        (
+            "fixed",
+            "match: /fixed\nrespond: { status: 200, body: closed }\n",
+        ),
+        (
+            "busy",
+            "match: /busy\nrespond: { status: 503, body: closed }\n",
+        ),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    super::write(folder.path(), &file, &policies);
+    std::fs::write(
+        folder.path().join("keys.yaml"),
+        "0123456789abcdef: { user: ann }\n",
+    )
+    .unwrap();
+    let gateway = Gateway::start_in(folder, Clock::system());
+    assert_eq!(Asker::of(&gateway).ask("POST", "/", "").status(), 200);
+    let types = [
+        "application/grpc",
+        "application/grpc+proto",
+        "application/grpc; a=b",
+        "application/grpc-web",
+    ];
+    for content_type in types {
+        let grpc = format!("Content-Type: {content_type}\r\n");
+        for (method, uri, fields) in [
+            ("POST", "/", ""),
+            ("GET", "/", ""),
+            ("PUT", "/", ""),
+            ("POST", "/user", ""),
+            ("POST", "/user", "Authorization: Bearer guess\r\n"),
+            ("POST", "/fixed", ""),
+            ("POST", "/busy", ""),
+            ("POST", "/left", ""),
+            ("POST", "/a\\%00", ""),
+            ("POST", "/", "X-Forwarded-For: 192.0.2.9\r\n"),
+            ("POST", "/", "X-Forwarded-Method: GET\r\n"),
+        ] {
+            let fields = format!("{grpc}{fields}");
+            let status = Asker::of(&gateway).ask(method, uri, &fields).status();
+            assert!(is_refused(status), "{status}: {method} {uri} {fields}");
+        }
+    }
+}
+
+/// Servers behind the proxy may believe such fields, and tollgate would have removed them.
+#[test]
+fn fields_that_hide_another_path_or_identity_are_refused() {
+    let file = format!("{DOOR}  token: {{ header: x-api-key }}\n");
+    let gateway = start(&file, &[("all", "match: /**\n")]);
+    for field in [
+        "X-Rewrite-URL",
+        "x_rewrite_url",
+        "X-Script-Name",
+        "X-Host",
+        "X_Original_Uri",
+        "X_Api_Key",
+        "x-api_key",
+    ] {
+        let status = Asker::of(&gateway)
+            .ask("GET", "/", &format!("{field}: /login\r\n"))
+            .status();
+        assert!(is_refused(status), "{field}: {status}");
+    }
+    for field in ["X-Api-Key", "X-Other", "X_Other"] {
+        let status = Asker::of(&gateway)
+            .ask("GET", "/", &format!("{field}: a\r\n"))
+            .status();
+        assert_eq!(status, 200, "{field}");
+    }
+}
+
+#[test]
+fn a_check_names_its_client() {
+    let gateway = start(DOOR, &[("all", "match: /**\n")]);
+    let mut proxy = Asker::of(&gateway);
+    proxy.0.send("GET / HTTP/1.1\r\nHost: a.example\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\n\r\n");
+    let answer = proxy.0.answer();
+    assert_eq!(answer.status(), 400);
+    assert!(
+        answer.text().contains("X-Forwarded-For"),
+        "{}",
+        answer.text()
+    );
+}
+
+/// The check itself is a GET, whatever it describes, so its response must be whole.
+#[test]
+fn responses_about_head_requests_are_whole() {
+    let policies = [(
+        "busy",
+        "match: /busy\nrespond: { status: 503, body: closed }\n",
+    )];
+    let gateway = start(DOOR, &policies);
+    let mut proxy = Asker::of(&gateway);
+    for _ in 0..2 {
+        let answer = proxy.ask("HEAD", "/busy", "");
+        assert_eq!((answer.status(), answer.text().as_str()), (503, "closed"));
+    }
+}
+
+/// Policies of all upstreams count where spellings are unclear, but no request leaves the upstream of its path.
+#[test]
+fn clients_beside_a_door_reach_no_other_upstream() {
+    let (web, admin) = (Upstream::plain(), Upstream::plain());
+    let file = format!(
+        "listen: 127.0.0.1:0\nupstreams: {{ web: [\"http://{}\"], admin: [\"http://{}\"] }}\n{DOOR}",
+        web.address, admin.address
+    );
+    let policies = [
+        ("all", "match: /**\nupstream: web\n"),
+        (
+            "login",
+            "match: /login\nupstream: admin\nlimits: { tries: { key: everyone, rate: 100/h } }\n",
+        ),
+        (
+            "delete",
+            "match: DELETE /items/*\nupstream: admin\nlimits: { all: { key: everyone, rate: 100/h } }\n",
+        ),
+    ];
+    let gateway = start(&file, &policies);
+    let form = "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 14\r\n\r\n_method=DELETE";
+    for request in [
+        "GET /internal/users?r=/login HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "GET /?rest_route=/login HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "GET /LOGIN HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "GET /login.json HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "POST /items/1 HTTP/1.1\r\nHost: a\r\nX-HTTP-Method-Override: DELETE\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        format!("POST /items/1 HTTP/1.1\r\nHost: a\r\n{form}"),
+    ] {
+        let mut client = gateway.connect();
+        client.send(&request);
+        let _ = client.answer();
+        assert!(admin.drain().is_empty(), "{request}");
+    }
+    assert!(!web.drain().is_empty());
+    assert_eq!(gateway.connect().get("/login").status(), 200);
+    assert_eq!(admin.drain().len(), 1);
+}
+
 /// What passes as a check must not be read as two.
 #[test]
 fn bodies_and_upgrades_of_a_check_do_no_harm() {
@@ -195,7 +350,8 @@ fn bodies_and_upgrades_of_a_check_do_no_harm() {
         )],
     );
     let mut proxy = Asker::of(&gateway);
-    let described = "X-Forwarded-Method: POST\r\nX-Forwarded-Uri: /\r\n";
+    let described =
+        "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Method: POST\r\nX-Forwarded-Uri: /\r\n";
     let with_body = format!("{described}Content-Length: 5\r\n\r\nhello");
     let head = format!("GET / HTTP/1.1\r\nHost: a.example\r\n{with_body}");
     proxy.0.send(head);

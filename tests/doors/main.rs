@@ -56,8 +56,13 @@ impl Asker {
         )
     }
 
-    /// Asks at this URI of the door, with these fields.
+    /// Asks at this URI of the door, with these fields. The client has some address unless they name one.
     pub fn ask_at(&mut self, door_uri: &str, fields: &str) -> Message {
+        let address = match fields.contains("X-Forwarded-For:") {
+            true => "",
+            false => "X-Forwarded-For: 192.0.2.1\r\n",
+        };
+        let fields = &format!("{address}{fields}");
         let head = format!("GET {door_uri} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
         self.0.send(head);
         self.0.answer()

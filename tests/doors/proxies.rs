@@ -78,6 +78,16 @@ struct Scene {
 impl Scene {
     /// Starts all with the files of examples/doors, on free ports. `more` is added to the gateway file.
     fn start(kind: &Kind, more: &str, limit: &str) -> Scene {
+        Scene::with_change(kind, more, limit, &|_, text| text)
+    }
+
+    /// The same with a change of each file, by its name.
+    fn with_change(
+        kind: &Kind,
+        more: &str,
+        limit: &str,
+        change_file: &dyn Fn(&str, String) -> String,
+    ) -> Scene {
         let server = Upstream::plain();
         let folder = tempfile::tempdir().unwrap();
         let (door, clients) = (free_port(), free_port());
@@ -89,6 +99,7 @@ impl Scene {
                 .replace("127.0.0.1:8080", &format!("127.0.0.1:{clients}"))
                 .replace("http://:8080", &format!("http://:{clients}"))
                 .replace("127.0.0.1:3000", &server.address.to_string());
+            let text = change_file(name, text);
             std::fs::write(folder.path().join(name), text).unwrap();
         };
         std::fs::create_dir(folder.path().join("policies")).unwrap();
@@ -221,6 +232,11 @@ fn check(kind: &Kind) {
     }
     // Tollgate is silent.
     scene.gateway.signal(Signal::STOP);
+    let state = format!("/proc/{}/stat", scene.gateway.0.id());
+    wait_until("the gateway stands still", || {
+        let state = std::fs::read_to_string(&state).unwrap();
+        state.rsplit_once(") ").unwrap().1.starts_with('T')
+    });
     assert_eq!(scene.get("").status(), kind.silent);
     scene.gateway.signal(Signal::CONT);
     // Tollgate has ended, and comes back.
@@ -266,6 +282,28 @@ fn caddy_asks_without_the_store() {
 #[test]
 fn haproxy_asks() {
     check(&HAPROXY);
+}
+
+/// An error in Lua ends no request by itself, and HAProxy has room for 101 fields.
+#[test]
+fn haproxy_admits_nothing_by_an_error() {
+    let scene = Scene::start(&HAPROXY, "", "rate: 40/m");
+    for count in [85, 91, 95, 98] {
+        let fields: String = (0..count)
+            .map(|number| format!("x-{number}: a\r\n"))
+            .collect();
+        let status = scene.get(&fields).status();
+        let is_admitted = status == 200;
+        assert_eq!(is_admitted, scene.server.drain().len() == 1);
+        assert_eq!(is_admitted, count == 85, "{count}: {status}");
+    }
+    let break_lua = |name: &str, text: String| match name {
+        "tollgate.lua" => text.replace("headers, count = {}, 0", "headers, count = {}, nil"),
+        _ => text,
+    };
+    let scene = Scene::with_change(&HAPROXY, "", "rate: 40/m", &break_lua);
+    assert_eq!(scene.get("").status(), 503);
+    assert!(scene.server.drain().is_empty());
 }
 
 #[test]

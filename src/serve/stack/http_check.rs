@@ -18,8 +18,12 @@ use super::stages::FreshRequest;
 use super::unreadable_request::{FirstLine, UnreadableRequest};
 use crate::http::head::{Fields, Head, Response};
 use crate::http::http1::MAX_TARGET_BYTES;
+use crate::identity::Identifier;
+use crate::identity::ip::{FORWARDED, X_FORWARDED_FOR};
+use crate::identity::strip::{ROUTING_FIELDS, is_alike};
 use crate::serve::worker::asked_tickets::AskedTicket;
 use crate::serve::worker::generation::Generation;
+use crate::throttle::reject;
 
 const FORWARDED_METHOD: &str = "x-forwarded-method";
 const FORWARDED_URI: &str = "x-forwarded-uri";
@@ -33,13 +37,6 @@ const STATUS_FIELD: &str = "tollgate-status";
 /// The field with the number by which the proxy may say how an admitted request ended.
 const TICKET_FIELD: &str = "tollgate-ticket";
 
-/// A request that a proxy asks about.
-struct AskedRequest {
-    /// The head of the client's request.
-    head: Rc<Head>,
-    reply: AskedReply,
-}
-
 /// Replaces a request that asks by the one that it asks about. That is unreadable if the proxy is not trusted, or if the
 /// description is not clear: 400. Returns what the response is like; `None` if that is nothing particular.
 #[cold]
@@ -48,26 +45,24 @@ pub fn replace_by_asked(request: &mut FreshRequest) -> Option<AskedReply> {
     request.repeated_fields = None;
     let received = request.head.as_ref().ok()?;
     let identifier = &request.generation.identifier;
-    let asked = match identifier.is_trusted_proxy(request.peer.remote) {
-        true => read_trusted(received),
+    let reply = match identifier.is_trusted_proxy(request.peer.remote) {
+        true => read_reply(received.uri.query()),
         false => Err(RefusalCause::Bad(
             "only proxies in `trusted_proxies` may ask here",
         )),
     };
-    match asked {
-        Ok(asked) => {
-            request.head = Ok(asked.head);
-            Some(asked.reply).filter(|reply| *reply != AskedReply::default())
-        }
-        Err(cause) => {
-            request.head = Err(Box::new(UnreadableRequest {
-                cause,
-                first_line: FirstLine::default(),
-                gets_no_response: false,
-            }));
-            None
-        }
-    }
+    let (head, reply) = match reply {
+        Ok(reply) => (read_head(received, identifier), reply),
+        Err(cause) => (Err(cause), AskedReply::default()),
+    };
+    request.head = head.map_err(|cause| {
+        Box::new(UnreadableRequest {
+            cause,
+            first_line: FirstLine::default(),
+            gets_no_response: false,
+        })
+    });
+    Some(reply).filter(|reply| *reply != AskedReply::default())
 }
 
 /// Reads the request that a trusted proxy describes.
@@ -75,9 +70,18 @@ pub fn replace_by_asked(request: &mut FreshRequest) -> Option<AskedReply> {
 /// # Errors
 ///
 /// The description is not clear: 400.
-fn read_trusted(received: &Head) -> Result<AskedRequest, RefusalCause> {
-    let reply = read_reply(received.uri.query())?;
+fn read_head(received: &Head, identifier: &Identifier) -> Result<Rc<Head>, RefusalCause> {
     let fields = &received.fields;
+    if !fields.contains(X_FORWARDED_FOR) && !fields.contains(FORWARDED) {
+        return Err(RefusalCause::Bad(
+            "it names no client: X-Forwarded-For or Forwarded is missing",
+        ));
+    }
+    if fields.names().any(|name| is_unclear(name, identifier)) {
+        return Err(RefusalCause::Bad(
+            "it has a field that servers may read as another path, host or identity",
+        ));
+    }
     let [forwarded, original] = [
         [FORWARDED_METHOD, FORWARDED_URI].as_slice(),
         &[ORIGINAL_METHOD, ORIGINAL_URI, ORIGINAL_URL],
@@ -112,16 +116,34 @@ fn read_trusted(received: &Head) -> Result<AskedRequest, RefusalCause> {
         let host = host.to_vec();
         fields.set("host", &host);
     }
-    Ok(AskedRequest {
-        head: Rc::new(Head {
-            method,
-            uri,
-            version: received.version,
-            upgrade: None,
-            fields,
-        }),
-        reply,
-    })
+    // A gRPC call gets status 200 with its error, which would look like an admission.
+    if reject::is_grpc(&fields) {
+        fields.remove("content-type");
+    }
+    Ok(Rc::new(Head {
+        method,
+        uri,
+        version: received.version,
+        upgrade: None,
+        fields,
+    }))
+}
+
+/// Whether servers may take a field for another path or host than those that the check describes, or for an identity that
+/// this spelling of its name hides. The proxy passes it on to the server, where tollgate would have removed it.
+fn is_unclear(name: &[u8], identifier: &Identifier) -> bool {
+    let describes = [ORIGINAL_URI, ORIGINAL_URL]
+        .iter()
+        .any(|field| name.eq_ignore_ascii_case(field.as_bytes()));
+    let is_routing_field = || ROUTING_FIELDS.iter().any(|field| is_alike(name, field));
+    let is_hidden_identity = || {
+        let name: Vec<u8> = name
+            .iter()
+            .map(|byte| if *byte == b'_' { b'-' } else { *byte })
+            .collect();
+        identifier.is_identity_field(&name)
+    };
+    (!describes && is_routing_field()) || (name.contains(&b'_') && is_hidden_identity())
 }
 
 /// The target and the host in the fields of the family `X-Original-`; `None` as the host if `Host` has it.
@@ -281,6 +303,14 @@ fn read_report(query: &str) -> Option<Report> {
     })
 }
 
+/// Makes sure that a refusal does not look like an admission, whatever its cause.
+#[cold]
+pub fn ensure_refusal<B>(response: &mut Response<B>) {
+    if response.head.status.is_success() {
+        response.head.status = StatusCode::FORBIDDEN;
+    }
+}
+
 /// Replaces the status of a refusal for proxies that understand only 401 and 403, and adds a field with the status itself.
 fn replace_status<B>(response: &mut Response<B>, refused_status: StatusCode) {
     let status = response.head.status;
@@ -292,5 +322,7 @@ fn replace_status<B>(response: &mut Response<B>, refused_status: StatusCode) {
     if ![StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status) {
         response.head.status = refused_status;
         response.head.reason = None;
+        // Without its status a redirect is none, and nginx fails on fields that are too long for its buffer.
+        response.head.fields.remove("location");
     }
 }

@@ -52,6 +52,7 @@ impl MatchedRoute {
         }
         let other_route = other_match.route(ruleset);
         if own_route.server_group() == other_route.server_group()
+            && !other_route.forwards_elsewhere_than(own_route)
             && other_match.covers(&self, ruleset)
         {
             return Ok(other_match);
@@ -107,8 +108,12 @@ impl MatchedRoute {
         let route_indexes = self
             .single_route_index()
             .zip(other_match.single_route_index());
+        let goes_elsewhere = other_match
+            .route(ruleset)
+            .forwards_elsewhere_than(self.route(ruleset));
         let chosen_index = route_indexes
-            .and_then(|(own_index, other_index)| choose(own_index, other_index, ruleset));
+            .and_then(|(own_index, other_index)| choose(own_index, other_index, ruleset))
+            .filter(|_| !goes_elsewhere);
         match chosen_index {
             Some(chosen_index) => Ok(chosen_index.into()),
             None => self.held_to(other_match, ruleset),

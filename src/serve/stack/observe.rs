@@ -277,6 +277,11 @@ where
                     refusal.is_silent() && !context.is_some_and(|context| context.peer.is_asking());
                 let mut response = refusal.into_response();
                 if let Some(context) = context
+                    && context.peer.is_asking()
+                {
+                    http_check::ensure_refusal(&mut response);
+                }
+                if let Some(context) = context
                     && context.generation.ruleset.has_error_pages
                 {
                     own_page::replace_body(context, &mut response);

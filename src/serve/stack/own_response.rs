@@ -30,6 +30,8 @@ pub(super) fn respond(identified: &Identified) -> Result<Response<AdmittedBody>,
         // The proxy would take these for an admission, and send the request to a server.
         RouteAction::Usage(_) if is_asking => None,
         RouteAction::Respond(response) if is_asking && response.status.is_success() => None,
+        // The check itself is no HEAD, so its response has a body.
+        RouteAction::Respond(response) if is_asking => Some(fixed_response(response, &Method::GET)),
         RouteAction::Respond(response) => Some(fixed_response(response, &head.method)),
         RouteAction::Redirect(redirect) => {
             let path_change = routed.route().path_change.as_deref();

@@ -450,6 +450,11 @@ fn choose_folded_or_both(
         || matches!(exact_pattern.segments(), [Segment::Rest])
         || is_common_spelling(folded_pattern, path);
     let matched_route = MatchedRoute::from(folded_index);
+    let [folded_route, exact_route] =
+        [folded_index, exact_index].map(|index| &ruleset.routes[index]);
+    if folded_route.forwards_elsewhere_than(exact_route) {
+        return MatchedRoute::from(exact_index).combined_with(matched_route, ruleset);
+    }
     match counts_alone {
         true => Ok(matched_route),
         false => matched_route.combined_with(exact_index.into(), ruleset),

@@ -113,6 +113,7 @@ pub fn check(
     check_upstream_uses(cx, gateway, upstreams.flatten());
     // Unused parts are reported only without mistakes, because a mistake may be the reason why a part seems unused.
     if !cx.has_errors() {
+        descriptor::warn_of_unasked_policies(cx, gateway, policies);
         warn_of_unused_upstreams(cx, gateway, policies);
         warn_of_unlisted_limits(cx, shared, policies);
         warn_of_unused_defaults(cx, policies, defaults);

@@ -28,7 +28,7 @@ pub(super) fn check_descriptor_policy(
     cx.checks_descriptors = true;
     check_limit_uses(cx, gateway, shared, &policy.name, &policy.limits);
     for limit in policy.limits.iter().filter_map(LimitUse::own) {
-        check_limit(cx, pattern, limit, limit.name.location);
+        check_limit(cx, gateway, pattern, limit, limit.name.location);
     }
     for limit in shared.of_policy(policy) {
         let name = limit.limit.name.value.as_str();
@@ -37,7 +37,13 @@ pub(super) fn check_descriptor_policy(
             LimitUse::Shared(listed) if listed.value == name => Some(listed.location),
             _ => None,
         });
-        check_limit(cx, pattern, limit.limit, location.unwrap_or_default());
+        check_limit(
+            cx,
+            gateway,
+            pattern,
+            limit.limit,
+            location.unwrap_or_default(),
+        );
     }
     cx.checks_descriptors = false;
     check_limit_count(cx, shared, policy);
@@ -46,6 +52,7 @@ pub(super) fn check_descriptor_policy(
 /// Checks a limit that counts descriptors. `location` is where the policy defines or lists it.
 fn check_limit(
     cx: &mut LoadContext,
+    gateway: &GatewayConfig,
     pattern: &DescriptorPattern,
     limit: &LimitConfig,
     location: SourceLocation,
@@ -54,6 +61,16 @@ fn check_limit(
     let conditions = limit.clients.conditions();
     let conditions = conditions.iter().map(|condition| &condition.value.identity);
     for identity in key.chain(conditions) {
+        let has_default_plan =
+            (gateway.identity.plan.as_ref()).is_some_and(|plan| plan.value.default.is_some());
+        if *identity == Identity::Plan && !has_default_plan {
+            let message = format!(
+                "`{}` counts by `plan`, and entries may name plans that there are not",
+                limit.name.value
+            );
+            let help = "give the entry another key, or add a default: `plan: { default: free }`";
+            cx.error(location, message, Some(help.into()));
+        }
         let is_entry = match identity {
             Identity::Ip => ADDRESS_KEYS.iter().any(|key| pattern.has_open_entry(key)),
             other => pattern.has_open_entry(other.as_str()),
@@ -129,5 +146,30 @@ pub(super) fn check_descriptor_conflicts(cx: &mut LoadContext, policies: &[Polic
         );
         let help = "remove one of them, or join the two";
         cx.error(second.location, message, Some(help.into()));
+    }
+}
+
+/// Warns where proxies may ask and no policy is for them, and of policies that hold nowhere.
+pub(super) fn warn_of_unasked_policies(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    policies: &[PolicyConfig],
+) {
+    let has_descriptors = policies.iter().any(|policy| policy.domain.is_some());
+    if let Some(grpc) = &gateway.decide.grpc
+        && !has_descriptors
+    {
+        let message = "no policy has a `domain`, so every call is admitted";
+        let help =
+            "add for instance `domain: edge` and `entries: { remote_address: any }` to a policy";
+        cx.warn(grpc.location, message, Some(help.into()));
+    }
+    if gateway.listen.is_empty() && gateway.decide.http.is_none() {
+        let pattern = policies.iter().find_map(|policy| policy.patterns.first());
+        if let Some(pattern) = pattern {
+            let message = "nothing sends requests by HTTP, so this policy holds nowhere";
+            let help = "add `listen`, or `decide: { http: 127.0.0.1:8082 }`";
+            cx.warn(pattern.location, message, Some(help.into()));
+        }
     }
 }

@@ -25,7 +25,8 @@ pub(super) async fn decide(
     let context = observed.context();
     let generation = &context.generation;
     let matched = match_descriptors(generation, request, context.peer.ip);
-    let now = context.arrived_at;
+    // Not when the head of the call arrived: its message may have come much later.
+    let now = generation.clock.now();
     let Some(first) = matched.first() else {
         let nothing = JointVerdict::default();
         let answered = Answered::new(generation, request, &matched, &nothing);

@@ -72,9 +72,15 @@ pub(super) fn answer(answered: &Answered<'_>) -> RateLimitResponse {
             *status = status_of(&joint.of_part(part), rules);
         }
     }
-    let is_refused = statuses
-        .iter()
-        .any(|status| status.code != DecisionCode::Ok);
+    let is_refused = !joint.verdict.is_admitted;
+    let says_so = |status: &DescriptorStatus| status.code != DecisionCode::Ok;
+    if is_refused && !statuses.iter().any(says_so) {
+        let deciding = joint.deciding_part().unwrap_or(0);
+        let descriptor = answered.matched.get(deciding);
+        if let Some(status) = descriptor.and_then(|descriptor| statuses.get_mut(descriptor.index)) {
+            status.code = DecisionCode::OverLimit;
+        }
+    }
     let mut response = RateLimitResponse {
         overall_code: match is_refused {
             true => DecisionCode::OverLimit,

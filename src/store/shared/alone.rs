@@ -156,8 +156,9 @@ impl Decider {
         let mut limited_items = with_local_limits(&local_items, &local_limits);
         // Units of other requests that wait for the store are not counted in the memory yet.
         for (item, limited_item) in local_items.iter().zip(&mut limited_items) {
-            limited_item.cost =
-                self.change_units_to_confirm(item, now, |units| *units += item.cost);
+            limited_item.cost = self.change_units_to_confirm(item, now, |units| {
+                *units = units.saturating_add(item.cost)
+            });
         }
         let mut findings: SmallVec<[LimitFinding; 4]> = SmallVec::new();
         if !self.memory.peek(&limited_items, now, &mut findings) {

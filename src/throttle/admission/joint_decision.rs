@@ -4,6 +4,7 @@
 //! Two parts that count in one counter take the units of both from it. Limits on open requests and on costs of responses
 //! are left out, because nothing tells when such a request ends. The parts that take no units are only looked at.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -14,7 +15,7 @@ use super::request::AdmissionRequest;
 use super::verdict::{RuleFinding, Verdict};
 use crate::base::clock::Nanos;
 use crate::identity::{ClientIdentity, Identifier};
-use crate::limit::{Fingerprint, LimitFinding, LimitStanding, Rule, RuleRef, Rules, Scale};
+use crate::limit::{Fingerprint, LimitFinding, LimitStanding, Rate, Rule, RuleRef, Rules, Scale};
 use crate::store::shared::pending_call::FirstStep;
 use crate::store::shared::shared_item::{SharedItem, SharedItems};
 use crate::store::{LimitItem, LimitSlot, ParentNetwork, Taking};
@@ -22,6 +23,9 @@ use crate::store::{LimitItem, LimitSlot, ParentNetwork, Taking};
 /// Maximum number of counters of one request, those of networks included, because calls to shared stores number them with
 /// eight bits.
 pub const MAX_JOINT_COUNTERS: usize = 250;
+
+/// Maximum number of units that are counted for one key. No rate has so many, so they are refused.
+const MAX_UNITS: u32 = Rate::MAX_QUOTA + 1;
 
 /// One part of a request.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +92,11 @@ impl Admission {
             .decide_counters(&demand.rules, &demand.looked_at, Taking::Nothing, now)
             .await;
         looked_at.refuse_above_rates(&demand.rules, &demand.looked_at);
+        // A look at a shared store takes its time.
+        let now = match demand.looked_at.is_empty() {
+            true => now,
+            false => self.clock.now(),
+        };
         // A part that only looks refuses the others too. Shadows take their units as they do where another limit refuses.
         let taking = match looked_at.is_admitted {
             true => Taking::All,
@@ -135,7 +144,7 @@ impl Admission {
                     key: keyed.key,
                     plan_factor: keyed.plan_factor,
                     // A look asks whether one unit is left.
-                    units: part.units.max(1),
+                    units: part.units.clamp(1, MAX_UNITS),
                     parents: match keyed.counts_networks {
                         true => parents.clone(),
                         false => SmallVec::new(),
@@ -149,6 +158,10 @@ impl Admission {
             if counter_count > MAX_JOINT_COUNTERS {
                 return None;
             }
+        }
+        // A shared store would count the units of one part in the network that several have.
+        if self.shared.is_some() && demand.shares_networks() {
+            return None;
         }
         Some(demand)
     }
@@ -249,14 +262,15 @@ impl Admission {
 }
 
 impl CounterFindings {
-    /// Refuses where a limit has no unit of its rate left, and would admit one more only because it is soft.
+    /// Refuses where a limit has no unit of its rate left, and would admit one more only because it is soft. Refuses also where
+    /// a gateway alone admits nothing, which a decision that takes no units does not say.
     fn refuse_above_rates(&mut self, rules: &[Arc<Rule>], counters: &[Counter]) {
         for (counter, finding) in counters.iter().zip(&mut self.findings) {
             if finding.standing == LimitStanding::Over {
                 finding.standing = LimitStanding::Refused;
                 finding.wait = finding.reset;
-                self.is_admitted &= counter.rule.base(rules).shadow;
             }
+            self.is_admitted &= finding.standing.admits() || counter.rule.base(rules).shadow;
         }
     }
 }
@@ -281,18 +295,34 @@ impl JointDemand {
             false => &mut self.looked_at,
         };
         let is_same = |other: &Counter| {
-            (other.rule, other.slot, other.key, other.plan_factor)
-                == (counter.rule, counter.slot, counter.key, counter.plan_factor)
+            (other.rule, other.slot, other.key) == (counter.rule, counter.slot, counter.key)
         };
         if let Some(position) = counters.iter().position(is_same) {
-            if let Some(other) = counters.get_mut(position).filter(|_| is_taken) {
-                other.units = other.units.saturating_add(counter.units);
+            if let Some(other) = counters.get_mut(position) {
+                // A store keeps one count of the key, whatever plans the parts name.
+                other.plan_factor = other.plan_factor.min(counter.plan_factor);
+                if is_taken {
+                    other.units = other.units.saturating_add(counter.units).min(MAX_UNITS);
+                }
             }
             return ((is_taken, position), 0);
         }
         let counter_count = 1 + counter.parents.len();
         counters.push(counter);
         ((is_taken, counters.len() - 1), counter_count)
+    }
+
+    /// Whether two keys of one limit are in one network that has a budget.
+    fn shares_networks(&self) -> bool {
+        let mut networks = HashSet::new();
+        [&self.taken, &self.looked_at].into_iter().any(|counters| {
+            networks.clear();
+            let mut parents = counters.iter().flat_map(|counter| {
+                let parents = counter.parents.iter();
+                parents.map(|parent| (counter.rule.index, parent.key))
+            });
+            parents.any(|network| !networks.insert(network))
+        })
     }
 
     /// The verdict, with the findings of the counters that are taken first.

@@ -56,7 +56,7 @@ fn two_gateways_share_each_window_exactly() {
                 // Dates in memcached are those of its own clock, so the time of the test stays near.
                 if step % 20 == 19 && period == Period::Day {
                     for gateway in [&first, &second] {
-                        gateway.clock.advance(Nanos(DAY.0 / 4));
+                        gateway.clock.advance(Nanos(DAY.0 / 2));
                     }
                 }
             }

@@ -155,8 +155,8 @@ const UNREADABLE_EXPECTATIONS: ClientExpectations = ClientExpectations {
     accepts_trailers: false,
 };
 
-/// The response to an ACME http-01 challenge (RFC 8555 section 8.3) on a connection without TLS, or to a proxy that says how
-/// a request ended. `None` for every other request. No limit counts these.
+/// The response to a request that no limit counts: an ACME http-01 challenge (RFC 8555 section 8.3) on a connection without
+/// TLS, or a proxy's word on how a request ended. `None` for every other request.
 fn respond_unobserved(
     head: &Head,
     peer: &Peer,

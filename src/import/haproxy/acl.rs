@@ -1,5 +1,7 @@
 //! Conditions: named and anonymous ACLs, and how `if`, `unless`, `or` and `!` join them.
 
+use std::rc::Rc;
+
 use super::acl_test::{AclTable, AclTerm, AclTest, NamedAcls, RuleCondition};
 use super::matching::read_test;
 use super::syntax::ConfigLine;
@@ -30,10 +32,8 @@ impl AclTable {
             report.changed(at, Concern::Routing, text, &difference);
         }
         let index = self.add(test);
-        named
-            .entry(line.word(1).to_owned())
-            .or_default()
-            .push(index);
+        let tests = named.entry(line.word(1).to_owned()).or_default();
+        Rc::make_mut(tests).push(index);
     }
 
     /// Reads the condition at the end of a line, from its `if` or `unless` on. Without one it holds always.
@@ -48,7 +48,7 @@ impl AclTable {
         if line.has_variable || line.is_conditional {
             let test = self.add(AclTest::Unknown(super::notes::VARIABLE.into()));
             return vec![vec![AclTerm {
-                tests: vec![test],
+                tests: vec![test].into(),
                 is_negated: false,
             }]];
         }
@@ -59,7 +59,7 @@ impl AclTable {
         let unknown = |table: &mut AclTable, reason: &str| {
             let test = table.add(AclTest::Unknown(reason.into()));
             vec![vec![AclTerm {
-                tests: vec![test],
+                tests: vec![test].into(),
                 is_negated: false,
             }]]
         };
@@ -107,11 +107,11 @@ impl AclTable {
                         .take_while(|word| *word != "}")
                         .cloned()
                         .collect();
-                    vec![self.read_anonymous(line, &inner, report)]
+                    vec![self.read_anonymous(line, &inner, report)].into()
                 }
                 name => match named.get(name) {
-                    Some(tests) => tests.clone(),
-                    None => vec![self.add(predefined(name))],
+                    Some(tests) => Rc::clone(tests),
+                    None => vec![self.add(predefined(name))].into(),
                 },
             };
             alternatives.last_mut()?.push(AclTerm { tests, is_negated });
@@ -153,7 +153,7 @@ fn negated(alternatives: &RuleCondition) -> Option<RuleCondition> {
             for term in terms {
                 let mut longer = begun.clone();
                 longer.push(AclTerm {
-                    tests: term.tests.clone(),
+                    tests: Rc::clone(&term.tests),
                     is_negated: !term.is_negated,
                 });
                 next.push(longer);

@@ -1,6 +1,7 @@
 //! What ACLs test, and conditions of several of them.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use ipnet::IpNet;
 
@@ -60,13 +61,13 @@ pub struct AclTable {
 }
 
 /// The ACLs of a section by name: a name that is there twice holds if either does.
-pub type NamedAcls = HashMap<String, Vec<usize>>;
+pub type NamedAcls = HashMap<String, Rc<Vec<usize>>>;
 
 /// An ACL in a condition: the tests of which one must hold, and whether that is negated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclTerm {
     /// Indexes of tests.
-    pub tests: Vec<usize>,
+    pub tests: Rc<Vec<usize>>,
     /// Whether none of them may hold.
     pub is_negated: bool,
 }

@@ -38,6 +38,8 @@ pub enum RuleAction {
     },
     /// A header field of requests is set, or removed without a value.
     Header(String, Option<String>),
+    /// A header field changes in a way that is not written; `None` stands for any field.
+    Field(Option<String>),
     /// Servers get this host.
     Host(String),
     /// The begin of the path is taken off, and something is put before the rest.

@@ -144,7 +144,9 @@ pub fn read_upstream(section: &ConfigSection, report: &mut ImportReport) -> Opti
             &note,
         );
     }
-    let bound: Option<u64> = bounds.iter().copied().sum();
+    let bound = bounds.iter().try_fold(0_u64, |sum, bound: &Option<u64>| {
+        bound.map(|bound| sum.saturating_add(bound))
+    });
     if let Some(bound) = bound.filter(|bound| (1..=1_000_000).contains(bound)) {
         upstream.fields.push(("max_requests", bound.to_string()));
     }

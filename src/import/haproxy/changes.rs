@@ -29,8 +29,19 @@ const UNCHANGEABLE: [&str; 9] = [
     "upgrade",
 ];
 
-/// Reads `set-header` and `del-header`; `None` if nothing becomes of it, which is reported.
-pub fn header_action(line: &ConfigLine, report: &mut ImportReport) -> Option<RuleAction> {
+/// The field of a rule that changes one, where nothing is written for it. Tests and keys behind it are not those of the
+/// client's field.
+pub fn touched_field(line: &ConfigLine) -> RuleAction {
+    let name = line.word(2);
+    let is_name = !line.has_variable
+        && !line.is_conditional
+        && line.word(3) != "-m"
+        && HeaderName::try_from(name).is_ok();
+    RuleAction::Field(is_name.then(|| name.to_ascii_lowercase()))
+}
+
+/// Reads `set-header` and `del-header`. What is not written is reported.
+pub fn header_action(line: &ConfigLine, report: &mut ImportReport) -> RuleAction {
     let (at, text) = (line.origin, &line.text);
     let name = line.word(2).to_ascii_lowercase();
     let is_set = line.word(1) == "set-header";
@@ -38,7 +49,7 @@ pub fn header_action(line: &ConfigLine, report: &mut ImportReport) -> Option<Rul
     if WRITTEN_ANYWAY.contains(&spelling.as_str()) {
         let note = "tollgate writes this field itself, and believes trusted proxies only";
         report.changed(at, Concern::Other, text, note);
-        return None;
+        return touched_field(line);
     }
     let value = line.word(3);
     if name == "host"
@@ -48,7 +59,7 @@ pub fn header_action(line: &ConfigLine, report: &mut ImportReport) -> Option<Rul
         && value.contains('.')
         && canonical_host(value).is_some()
     {
-        return Some(RuleAction::Host(value.to_owned()));
+        return RuleAction::Host(value.to_owned());
     }
     let is_unchangeable = UNCHANGEABLE.contains(&spelling.as_str())
         || spelling.starts_with("proxy-")
@@ -61,10 +72,10 @@ pub fn header_action(line: &ConfigLine, report: &mut ImportReport) -> Option<Rul
     {
         let note = "the field stays as the client sends it; write single names under `request: { remove: [...] }`";
         report.left(at, Concern::Routing, text, note);
-        return None;
+        return touched_field(line);
     }
     if !is_set {
-        return Some(RuleAction::Header(name, None));
+        return RuleAction::Header(name, None);
     }
     let is_printable = value
         .bytes()
@@ -81,7 +92,7 @@ pub fn header_action(line: &ConfigLine, report: &mut ImportReport) -> Option<Rul
         let note = "its value has no counterpart, so the field is removed; write it under `request: { set: … }`";
         report.left(at, Concern::Routing, text, note);
     }
-    Some(RuleAction::Header(name, written))
+    RuleAction::Header(name, written)
 }
 
 /// Reads `set-path` and `replace-path`.

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::acl_test::{AclTable, AclTerm, AclTest, RuleCondition};
 use super::action::{RuleAction, RulePhase, SectionRule};
 use super::matching::includes;
+use crate::import::model::IdentityPlace;
 use crate::import::report::Fate;
 use crate::route::pattern::{HostPattern, have_common_path};
 
@@ -30,7 +31,10 @@ impl RuleSection {
         let is_harmless = |rule: &SectionRule| {
             matches!(
                 rule.action,
-                RuleAction::Allow | RuleAction::Header(..) | RuleAction::Host(_)
+                RuleAction::Allow
+                    | RuleAction::Header(..)
+                    | RuleAction::Field(_)
+                    | RuleAction::Host(_)
             )
         };
         !self.has_servers || !self.rules.iter().all(is_harmless)
@@ -42,6 +46,10 @@ impl RuleSection {
 pub struct BackendChoice {
     /// The rule as it stands, without an action.
     pub rule: SectionRule,
+    /// Whether it is `default_backend`.
+    pub is_default: bool,
+    /// The name of the section; `None` if it depends on the environment.
+    pub name: Option<String>,
     /// The index of the section; `None` if it is not known.
     pub target: Option<usize>,
 }
@@ -130,6 +138,8 @@ pub struct OpenTerms {
     pub present: Vec<(usize, bool)>,
     /// Counters that are above their bounds.
     pub rates: Vec<usize>,
+    /// Whether a counter must be below its bound.
+    pub is_below: bool,
     /// Whether something else must hold.
     pub is_unclear: bool,
     /// Whether all of that is negated.
@@ -153,7 +163,7 @@ impl OpenTerms {
 }
 
 /// What changes while the rules are gone through.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ChangedParts {
     /// The path.
     pub path: bool,
@@ -161,7 +171,39 @@ pub struct ChangedParts {
     pub host: bool,
     /// The address.
     pub address: bool,
+    /// Header fields, by their names in lower case.
+    pub fields: HashSet<String>,
+    /// Any header field.
+    pub any_field: bool,
 }
+
+impl ChangedParts {
+    /// Notes that a header field changes; `None` stands for any field.
+    pub fn add_field(&mut self, name: Option<&str>) {
+        match name {
+            Some(name) => {
+                self.host |= name == "host";
+                self.fields.insert(name.to_owned());
+            }
+            None => {
+                self.host = true;
+                self.any_field = true;
+            }
+        }
+    }
+
+    /// Whether what stands at a place may have changed.
+    pub fn has_place(&self, place: &IdentityPlace) -> bool {
+        match place {
+            IdentityPlace::Header(name) => self.any_field || self.fields.contains(name),
+            IdentityPlace::Cookie(_) => self.any_field || self.fields.contains("cookie"),
+            _ => false,
+        }
+    }
+}
+
+/// Maximum number of tests, and of steps through rules, of an input.
+pub const MAX_WORK: u64 = 30_000_000;
 
 /// Tests whether conditions hold in cells.
 #[derive(Debug)]
@@ -170,7 +212,7 @@ pub struct ConditionReader<'t> {
     pub table: &'t AclTable,
     path_truths: HashMap<(usize, usize), Truth>,
     host_truths: HashMap<(usize, usize), Truth>,
-    /// The number of tests so far.
+    /// The number of tests and steps so far.
     pub work: u64,
     /// What lines do not do as in HAProxy.
     pub marks: BTreeSet<RuleMark>,
@@ -201,9 +243,13 @@ impl<'t> ConditionReader<'t> {
         &mut self,
         condition: &RuleCondition,
         cell: &RequestCell<'_>,
-        changed: ChangedParts,
+        changed: &ChangedParts,
     ) -> Vec<OpenTerms> {
         let mut open = Vec::new();
+        self.work += 1 + condition.len() as u64;
+        if self.work > MAX_WORK {
+            return open;
+        }
         for terms in condition {
             if let Some(terms) = self.open_alternative(terms, cell, changed) {
                 open.push(terms);
@@ -216,7 +262,7 @@ impl<'t> ConditionReader<'t> {
         &mut self,
         terms: &[AclTerm],
         cell: &RequestCell<'_>,
-        changed: ChangedParts,
+        changed: &ChangedParts,
     ) -> Option<OpenTerms> {
         let mut open = OpenTerms {
             is_unclear_negated: true,
@@ -241,6 +287,7 @@ impl<'t> ConditionReader<'t> {
                         // It holds below the bound.
                         false => {
                             open.rates.push(test);
+                            open.is_below = true;
                             is_unclear(&mut open, false);
                         }
                     }
@@ -260,10 +307,13 @@ impl<'t> ConditionReader<'t> {
     }
 
     /// Whether one of the tests of a term holds, before it is negated.
-    fn term(&mut self, term: &AclTerm, cell: &RequestCell<'_>, changed: ChangedParts) -> Truth {
+    fn term(&mut self, term: &AclTerm, cell: &RequestCell<'_>, changed: &ChangedParts) -> Truth {
         let mut lists: Vec<usize> = Vec::new();
         let mut other: Option<Truth> = None;
-        for test in &term.tests {
+        for test in term.tests.iter() {
+            if self.work > MAX_WORK {
+                return Truth::Unclear;
+            }
             match self.test(*test, cell, changed) {
                 Truth::Yes => return Truth::Yes,
                 Truth::No => {}
@@ -282,7 +332,7 @@ impl<'t> ConditionReader<'t> {
         }
     }
 
-    fn test(&mut self, index: usize, cell: &RequestCell<'_>, changed: ChangedParts) -> Truth {
+    fn test(&mut self, index: usize, cell: &RequestCell<'_>, changed: &ChangedParts) -> Truth {
         self.work += 1;
         let of = |holds: bool| if holds { Truth::Yes } else { Truth::No };
         match self.table.tests.get(index) {
@@ -319,6 +369,7 @@ impl<'t> ConditionReader<'t> {
                 None => Truth::Unclear,
             },
             Some(AclTest::Address(list)) => Truth::Address(vec![*list]),
+            Some(AclTest::Present(place)) if changed.has_place(place) => Truth::Unclear,
             Some(AclTest::Present(_)) => Truth::Present(index),
             Some(AclTest::Rate(_)) => Truth::Rate(index),
         }

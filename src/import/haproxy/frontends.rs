@@ -8,6 +8,7 @@ use super::bind::{BindAddress, read_bind};
 use super::eval::{ConditionReader, RuleId};
 use super::routes::{CellRoutes, ListenerGroup};
 use super::section::{ConfigSection, SectionKind};
+use super::syntax::ConfigLine;
 use super::{SectionReader, has_only_table, is_front};
 use crate::import::error::ImportError;
 use crate::import::files::MAX_ROUTES;
@@ -26,13 +27,7 @@ impl SectionReader<'_> {
                 continue;
             }
             let mut binds = self.read_binds(section);
-            // A socket for all addresses of IPv6 takes those of IPv4 too.
-            let of_ipv6: HashSet<(String, bool)> = binds
-                .iter()
-                .filter(|bind| bind.listener.address.starts_with("[::]:"))
-                .map(|bind| (ipv4_address(&bind.listener.address), bind.is_tls))
-                .collect();
-            binds.retain(|bind| !of_ipv6.contains(&(bind.listener.address.clone(), bind.is_tls)));
+            self.merge_addresses(&mut binds);
             binds.retain(|bind| {
                 let is_new = used.insert(ipv4_address(&bind.listener.address));
                 if !is_new {
@@ -116,6 +111,35 @@ impl SectionReader<'_> {
         Ok(())
     }
 
+    /// Leaves out addresses of IPv4 where a socket for all addresses of IPv6 takes them, with equal options.
+    fn merge_addresses(&mut self, binds: &mut Vec<BindAddress>) {
+        let of_ipv4: HashMap<String, BindAddress> = binds
+            .iter()
+            .filter(|bind| !bind.listener.address.starts_with("[::]:"))
+            .map(|bind| (bind.listener.address.clone(), bind.clone()))
+            .collect();
+        let mut merged: HashSet<String> = HashSet::new();
+        binds.retain(|bind| {
+            let own = &bind.listener;
+            let ipv4 = ipv4_address(&own.address);
+            let Some(other) = of_ipv4.get(&ipv4).filter(|_| ipv4 != own.address) else {
+                return true;
+            };
+            let is_alike = bind.is_tls == other.is_tls
+                && own.proxy_protocol == other.listener.proxy_protocol
+                && own.certificates == other.listener.certificates;
+            if is_alike {
+                merged.insert(ipv4);
+            } else {
+                let text = format!("bind {}", own.address);
+                let note = "its options differ from those of the same port of IPv4, which it would take too; it is not opened";
+                self.report.left(own.origin, Concern::Routing, &text, note);
+            }
+            is_alike
+        });
+        binds.retain(|bind| !merged.contains(&bind.listener.address));
+    }
+
     /// Reports rules that count requests for no limit.
     fn report_uncounted(&mut self, used: &HashSet<RuleId>) {
         for (section, rules) in self.rules.iter().enumerate() {
@@ -146,25 +170,31 @@ impl SectionReader<'_> {
 
     fn read_binds(&mut self, section: &ConfigSection) -> Vec<BindAddress> {
         let mut proxies: Vec<String> = Vec::new();
+        let mut is_known = true;
         for line in &section.lines {
             if line.word(0) == "tcp-request" && line.word(2) == "expect-proxy" {
-                let networks = line.words.iter().filter_map(|word| parse_network(word));
-                proxies.extend(networks.map(network_text));
-                match proxies.is_empty() {
-                    true => self.report.left(
-                        line.origin,
-                        Concern::Routing,
-                        &line.text,
-                        "write `proxy_protocol` at the listener",
-                    ),
-                    false => self
-                        .report
-                        .taken(line.origin, Concern::Routing, &line.text, ""),
+                let (at, text) = (line.origin, &line.text);
+                match expected_proxies(line) {
+                    Some(networks) => {
+                        proxies.extend(networks);
+                        self.report.taken(at, Concern::Routing, text, "");
+                    }
+                    None => {
+                        is_known = false;
+                        let note = "from which proxies it expects a header is not read; write `proxy_protocol` at the listener";
+                        self.report.left(at, Concern::Routing, text, note);
+                    }
                 }
             }
         }
         let mut binds = Vec::new();
         for line in section.lines.iter().filter(|line| line.word(0) == "bind") {
+            if !is_known {
+                let note = "it is not opened, because its proxies are not known";
+                self.report
+                    .left(line.origin, Concern::Routing, &line.text, note);
+                continue;
+            }
             binds.extend(read_bind(line, &proxies, self.report));
         }
         binds
@@ -172,15 +202,14 @@ impl SectionReader<'_> {
 
     /// Reports backends that no frontend uses.
     fn report_unused(&mut self, frontends: &[(usize, Vec<BindAddress>)]) {
+        let used: HashSet<usize> = frontends
+            .iter()
+            .filter_map(|(frontend, _)| self.rules.get(*frontend))
+            .flat_map(|rules| rules.choices.iter().filter_map(|choice| choice.target))
+            .collect();
         for (index, section) in self.sections.iter().enumerate() {
             let is_backend = section.kind == SectionKind::Backend && section.is_http;
-            let is_used = frontends.iter().any(|(frontend, _)| {
-                let choices = self
-                    .rules
-                    .get(*frontend)
-                    .map_or(&[][..], |rules| &rules.choices);
-                choices.iter().any(|choice| choice.target == Some(index))
-            });
+            let is_used = used.contains(&index);
             let has_rules = self
                 .rules
                 .get(index)
@@ -208,15 +237,20 @@ impl SectionReader<'_> {
     ) -> Vec<(usize, ListenerGroup)> {
         let mut names = UniqueNames::default();
         let mut groups: Vec<(usize, ListenerGroup)> = Vec::new();
+        let tells_ports = self
+            .table
+            .tests
+            .iter()
+            .any(|test| matches!(test, AclTest::Port(_)));
         for (frontend, binds) in frontends {
             let is_tls = binds.first().map(|bind| bind.is_tls);
             let is_alike = binds.iter().all(|bind| Some(bind.is_tls) == is_tls);
-            let ports: Vec<Option<u16>> = binds.iter().map(|bind| bind.port).collect();
-            let tells_ports = self
-                .table
-                .tests
-                .iter()
-                .any(|test| matches!(test, AclTest::Port(_)));
+            // A header of the PROXY protocol names another port.
+            let known_port = |bind: &BindAddress| {
+                let is_known = bind.listener.proxy_protocol.is_empty();
+                bind.port.filter(|_| is_known)
+            };
+            let ports: Vec<Option<u16>> = binds.iter().map(known_port).collect();
             let is_one = is_alike
                 && (!tells_ports || ports.windows(2).all(|pair| pair.first() == pair.last()));
             let mut own: Vec<ListenerGroup> = Vec::new();
@@ -232,7 +266,7 @@ impl SectionReader<'_> {
                     None => own.push(ListenerGroup {
                         names: vec![listener.name.clone()],
                         is_tls: Some(bind.is_tls),
-                        port: bind.port,
+                        port: known_port(bind),
                     }),
                 }
                 self.draft.listeners.push(listener);
@@ -248,6 +282,28 @@ impl SectionReader<'_> {
         }
         groups
     }
+}
+
+/// The networks of `tcp-request connection expect-proxy layer4 if { src NETWORKS }`; `None` for anything else.
+fn expected_proxies(line: &ConfigLine) -> Option<Vec<String>> {
+    let networks = match line.rest(1) {
+        [phase, _, layer, keyword, open, source, networks @ .., close]
+            if phase == "connection"
+                && layer == "layer4"
+                && keyword == "if"
+                && open == "{"
+                && source == "src"
+                && close == "}" =>
+        {
+            networks
+        }
+        _ => return None,
+    };
+    if line.has_variable || line.is_conditional || networks.is_empty() {
+        return None;
+    }
+    let read = networks.iter().map(|text| parse_network(text));
+    read.map(|network| network.map(network_text)).collect()
 }
 
 /// The address with all of IPv4 in place of all of IPv6.

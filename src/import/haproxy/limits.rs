@@ -2,7 +2,7 @@
 
 use super::acl_test::AclTest;
 use super::action::{RuleAction, RulePhase};
-use super::eval::{OpenTerms, RuleId};
+use super::eval::{MAX_WORK, OpenTerms, RuleId};
 use super::table::{TableLimitKey, TrackedKey};
 use super::walk::{RuleWalker, TrackedRequests, WalkState, push_new};
 use crate::import::model::ClientsDraft;
@@ -12,6 +12,10 @@ use crate::import::report::Fate;
 impl RuleWalker<'_, '_> {
     /// Makes a limit of a rule that refuses where a counter is above a number.
     pub(super) fn limit(&mut self, id: RuleId, terms: &OpenTerms, state: &mut WalkState) {
+        if terms.is_below {
+            self.stub(id, "a rule that refuses below a number", state);
+            return;
+        }
         let [test] = terms.rates.as_slice() else {
             let note = "several counters that must all be above their bounds have no counterpart; write a limit for each";
             return self.reader.mark(id, Fate::Left, note);
@@ -19,6 +23,11 @@ impl RuleWalker<'_, '_> {
         let Some(test) = self.reader.rate(*test) else {
             return;
         };
+        let is_ban = test.most == Some(0) && is_general_counter(&test.what);
+        if is_ban || test.most.is_none() {
+            self.stub(id, "a comparison of a counter", state);
+            return;
+        }
         let own_table = self.sections.get(id.0).map_or("", |section| &section.name);
         let tracked = match test.counter {
             Some(counter) => state.counted.get(counter).cloned().unwrap_or_default(),
@@ -41,11 +50,8 @@ impl RuleWalker<'_, '_> {
             let note = "its condition has no counterpart, so the limit is not written; write it with `for`";
             return self.reader.mark(id, Fate::Left, note);
         }
-        let Some(most) = test.most else {
-            let note = "its comparison has no counterpart; write `gt` and a number";
-            return self.reader.mark(id, Fate::Left, note);
-        };
-        if most == 0 && matches!(test.what.as_str(), "http_req_rate" | "conn_cur") {
+        let most = test.most.unwrap_or(0);
+        if most == 0 && !matches!(test.what.as_str(), "http_err_rate" | "http_fail_rate") {
             self.stub(id, "a rule that refuses the first request", state);
             return;
         }
@@ -70,21 +76,31 @@ impl RuleWalker<'_, '_> {
         present.extend(&other.present);
         present.sort_unstable();
         present.dedup();
-        let is_never = present.windows(2).any(|pair| match pair {
-            [(test, _), (next, _)] => {
-                self.is_same_place(*test, *next) && pair.first() != pair.last()
-            }
-            _ => false,
-        });
-        if is_never {
+        self.reader.work += (present.len() * present.len() + state.outcome.limits.len()) as u64;
+        if self.reader.work > MAX_WORK {
             return;
         }
-        present.dedup_by(|next, test| self.is_same_place(next.0, test.0));
+        let mut wanted: Vec<(usize, bool)> = Vec::new();
+        for (test, is_present) in present {
+            let same = wanted
+                .iter()
+                .find(|(other, _)| self.is_same_place(*other, test));
+            match same {
+                None => wanted.push((test, is_present)),
+                Some((_, other)) if *other == is_present => {}
+                Some(_) => {
+                    let note = "of requests that a rule counts only with a field, and this one refuses only without it, there are none";
+                    return self.reader.mark(id, Fate::Changed, note);
+                }
+            }
+        }
+        let present = wanted;
         let mut exempt: Vec<usize> = [&terms.except, &other.except, &state.skipped]
             .into_iter()
             .flatten()
             .copied()
             .collect();
+        self.reader.work += exempt.len() as u64;
         exempt.sort_unstable();
         exempt.dedup();
         let key = TableLimitKey {
@@ -161,7 +177,12 @@ impl RuleWalker<'_, '_> {
     }
 
     /// The rule of any section that counts addresses in a table.
-    fn tracked_by_address(&self, table: &str) -> Option<TrackedRequests> {
+    fn tracked_by_address(&mut self, table: &str) -> Option<TrackedRequests> {
+        let count = self.sections.iter().map(|section| section.rules.len() + 1);
+        self.reader.work += count.sum::<usize>() as u64;
+        if self.reader.work > MAX_WORK {
+            return None;
+        }
         let rules = self
             .sections
             .iter()
@@ -188,6 +209,7 @@ impl RuleWalker<'_, '_> {
                         ),
                         is_proxy_address: false,
                     },
+                    is_always: true,
                     terms: OpenTerms::default(),
                 });
             }
@@ -208,4 +230,9 @@ impl RuleWalker<'_, '_> {
         networks.dedup();
         networks
     }
+}
+
+/// Whether a counter is one that rules of the configuration set, such as a mark of banned clients.
+fn is_general_counter(what: &str) -> bool {
+    what.contains("gpc") || what.contains("gpt")
 }

@@ -125,7 +125,11 @@ fn read_values(words: &[String]) -> Option<AclValues<'_>> {
     while let Some(word) = words.next() {
         match word {
             "-i" => read.ignores_case = true,
-            "-n" | "-u" => {}
+            "-n" => {}
+            // The number of the ACL.
+            "-u" => {
+                words.next()?;
+            }
             "-M" | "-f" => {
                 read.has_file = true;
                 words.next();

@@ -9,6 +9,7 @@
 //! | `table` | tables that count, and the limits that they become |
 //! | `limits` | the limits of rules that look at counters |
 //! | `routes`, `policy` | policies from these requests |
+//! | `set_src` | proxies that name the client |
 //! | `bind`, `frontends`, `backend` | where clients connect; the servers behind |
 //! | `notes` | what the report says of all other lines |
 
@@ -21,13 +22,13 @@ use eval::{BackendChoice, RuleSection};
 use policy::share_lists;
 use rules::RuleReader;
 use section::{ConfigSection, SectionKind, group};
-use syntax::ConfigLine;
+use set_src::find_trusted_proxies;
+use syntax::{ConfigLine, MAX_LINES};
 use table::StickTables;
 
 use super::error::ImportError;
 use super::files::InputFile;
 use super::model::{ImportDraft, UpstreamDraft};
-use super::nginx::variables::{network_text, parse_network};
 use super::report::{Concern, ImportReport, Origin};
 
 mod acl;
@@ -47,6 +48,7 @@ mod routes;
 mod rules;
 mod sample;
 mod section;
+mod set_src;
 mod syntax;
 mod table;
 mod walk;
@@ -64,6 +66,10 @@ pub fn read(
     let mut lines = Vec::new();
     for (index, file) in files.iter().enumerate() {
         lines.extend(syntax::parse(index, file)?);
+        if lines.len() > MAX_LINES {
+            let message = format!("more than {MAX_LINES} lines in all files together");
+            return Err(ImportError::at(&file.path, 1, 1, message).with_help("split them"));
+        }
     }
     let sections = group(lines, report)?;
     let mut reader = SectionReader {
@@ -89,64 +95,6 @@ pub fn read(
     report.note("IPv6: HAProxy counts each address for itself. tollgate counts a /64 as one client, with budgets for the networks around it.");
     report.note("A limit answers 429 with `Retry-After`, whatever status the rule has.");
     Ok(())
-}
-
-/// Trusts the proxies whose `X-Forwarded-For` every frontend takes for the client's address before all other rules. Returns
-/// whether there are such.
-fn find_trusted_proxies(sections: &[ConfigSection], draft: &mut ImportDraft) -> bool {
-    let mut proxies: Option<Vec<String>> = None;
-    let frontends = sections
-        .iter()
-        .filter(|section| section.is_http && is_front(section));
-    for section in frontends {
-        let is_rule = |line: &&ConfigLine| {
-            line.word(0) == "http-request"
-                || line.word(0) == "tcp-request" && line.word(1) != "inspect-delay"
-        };
-        let first = section.lines.iter().find(is_rule);
-        let own = first.and_then(set_src_networks);
-        if own.is_none() || proxies.is_some() && proxies != own {
-            return false;
-        }
-        proxies = own;
-    }
-    match proxies {
-        Some(networks) => {
-            draft.trusted_proxies = networks;
-            true
-        }
-        None => false,
-    }
-}
-
-/// The networks of `http-request set-src hdr(x-forwarded-for) if { src NETWORKS }`.
-fn set_src_networks(line: &ConfigLine) -> Option<Vec<String>> {
-    let is_source = [
-        "hdr(x-forwarded-for)",
-        "req.hdr(x-forwarded-for)",
-        "hdr_ip(x-forwarded-for)",
-        "req.hdr_ip(x-forwarded-for)",
-    ]
-    .contains(&line.word(2).to_ascii_lowercase().trim_end_matches(",-1)"));
-    let condition = line.rest(3);
-    let is_condition = condition.first()?.as_str() == "if"
-        && condition.get(1)?.as_str() == "{"
-        && condition.get(2)?.as_str() == "src"
-        && condition.last()?.as_str() == "}";
-    if line.word(1) != "set-src"
-        || !is_source
-        || !is_condition
-        || line.has_variable
-        || line.is_conditional
-    {
-        return None;
-    }
-    let networks = condition.get(3..condition.len().checked_sub(1)?)?;
-    let networks: Option<Vec<String>> = networks
-        .iter()
-        .map(|text| parse_network(text).map(network_text))
-        .collect();
-    networks.filter(|networks| !networks.is_empty())
 }
 
 fn is_front(section: &ConfigSection) -> bool {
@@ -236,54 +184,57 @@ impl SectionReader<'_> {
     }
 
     fn report_uninherited(&mut self, defaults: &ConfigSection) {
-        let is_inherited = |line: &ConfigLine| {
-            let mut others = self
-                .sections
-                .iter()
-                .filter(|other| other.kind != SectionKind::Defaults);
-            others.any(|other| {
-                other
-                    .lines
-                    .first()
-                    .is_some_and(|first| first.origin == line.origin)
-            })
-        };
-        if !defaults.lines.first().is_some_and(is_inherited) {
-            notes::report_all(&defaults.lines, "no section inherits it", self.report);
+        if !defaults.is_inherited {
+            notes::report_all(defaults.own_lines(), "no section inherits it", self.report);
         }
     }
 
     /// Reads rules, tables and all other lines but those of servers and addresses.
     fn read_rules(&mut self, section: &ConfigSection, out: &mut RuleSection) {
-        let mut named = NamedAcls::new();
+        // ACLs of `defaults` are for the rules of these only, and the other way round.
+        let mut named: Vec<NamedAcls> = vec![NamedAcls::new(); section.layers.len() + 1];
         // A later line of a name adds to the ACL that earlier rules use.
-        for line in section.lines.iter().filter(|line| line.word(0) == "acl") {
-            self.table.read_acl(line, &mut named, self.report);
+        for (index, line) in section.lines.iter().enumerate() {
+            if line.word(0) == "acl"
+                && let Some(named) = named.get_mut(section.layer(index))
+            {
+                self.table.read_acl(line, named, self.report);
+            }
+        }
+        if section.inherits_unknown {
+            let (at, text) = (section.header.origin, &section.header.text);
+            let note = "the `defaults` that it inherits are not read";
+            self.report.left(at, Concern::Routing, text, note);
+            out.rules
+                .push(refused_section(section, "what `defaults` have"));
         }
         let has_header = |line: &ConfigLine| {
             line.word(0) == "bind" && line.words.iter().any(|word| word == "accept-proxy")
                 || line.word(0) == "tcp-request" && line.word(2) == "expect-proxy"
         };
         out.has_proxy_header = section.lines.iter().any(has_header);
-        for line in &section.lines {
+        for (index, line) in section.lines.iter().enumerate() {
+            let Some(named) = named.get(section.layer(index)) else {
+                continue;
+            };
             let (at, text) = (line.origin, &line.text);
             match (line.word(0), line.word(1)) {
                 ("acl", _) => {}
                 (
                     "http-request" | "tcp-request" | "redirect" | "block" | "reqdeny" | "reqideny"
                     | "reqtarpit" | "reqitarpit" | "reqpass" | "reqipass" | "reqallow"
-                    | "reqiallow" | "monitor-uri",
+                    | "reqiallow" | "rspdeny" | "rspideny" | "tcp-response" | "monitor-uri",
                     _,
                 )
                 | ("stats", "uri")
-                | ("http-response", "deny" | "return" | "redirect") => {
+                | ("http-response", "deny" | "return" | "redirect" | "silent-drop" | "reject") => {
                     let concern = match text.contains("track-sc") || text.contains("_rate") {
                         true => Concern::Limits,
                         false => Concern::Routing,
                     };
                     let rule = RuleReader {
                         table: &mut self.table,
-                        named: &named,
+                        named,
                         report: self.report,
                         takes_set_src: self.takes_set_src,
                     }
@@ -296,7 +247,7 @@ impl SectionReader<'_> {
                         self.report.changed(at, Concern::Routing, text, note);
                     }
                 }
-                ("use_backend" | "default_backend", _) => self.add_choice(line, &named, out),
+                ("use_backend" | "default_backend", _) => self.add_choice(line, named, out),
                 ("stick-table", _) => self.tables.add(&section.name, line, 1, self.report),
                 ("mode", _) => self.report.taken(at, Concern::Other, text, ""),
                 (
@@ -326,13 +277,8 @@ impl SectionReader<'_> {
                 ("disabled", _) => {
                     let note = "the section is not used by HAProxy; leave it out";
                     self.report.left(at, Concern::Routing, text, note);
-                    out.rules.push(SectionRule {
-                        phase: RulePhase::Page,
-                        action: RuleAction::Refuse("a disabled section"),
-                        condition: always(),
-                        origin: at,
-                        text: text.clone(),
-                    });
+                    out.rules
+                        .push(refused_section(section, "a disabled section"));
                 }
                 _ => notes::report_other(line, self.report),
             }
@@ -351,12 +297,10 @@ impl SectionReader<'_> {
         };
         self.report
             .taken(line.origin, Concern::Routing, &line.text, "");
-        let mut is_default =
-            |choice: &BackendChoice| choice.rule.text.starts_with("default_backend");
-        if line.word(0) == "default_backend" {
-            // The last one counts.
-            out.choices.retain(|choice| !is_default(choice));
-        }
+        // The last `default_backend` counts, and stands behind all other choices.
+        let default = out.choices.pop_if(|choice| choice.is_default);
+        let is_default = line.word(0) == "default_backend";
+        let is_known = !line.has_variable && !line.is_conditional;
         let choice = BackendChoice {
             rule: SectionRule {
                 phase: RulePhase::Request,
@@ -365,16 +309,12 @@ impl SectionReader<'_> {
                 origin: line.origin,
                 text: line.text.clone(),
             },
+            is_default,
+            name: is_known.then(|| line.word(1).to_owned()),
             target: None,
         };
-        let place = match line.word(0) {
-            "use_backend" => out.choices.iter().position(&mut is_default),
-            _ => None,
-        };
-        match place {
-            Some(place) => out.choices.insert(place, choice),
-            None => out.choices.push(choice),
-        }
+        out.choices.push(choice);
+        out.choices.extend(default.filter(|_| !is_default));
     }
 
     /// Finds the sections that `use_backend` and `default_backend` name.
@@ -388,10 +328,10 @@ impl SectionReader<'_> {
         }
         for (index, rules) in self.rules.iter_mut().enumerate() {
             for choice in &mut rules.choices {
-                let name = choice.rule.text.split_whitespace().nth(1).unwrap_or("");
-                choice.target = names.get(name).copied();
+                let name = choice.name.as_deref();
+                choice.target = name.and_then(|name| names.get(name).copied());
                 if choice.target.is_none() {
-                    let note = "no section of this name with `mode http` is there, so that its requests get 503; a name with variables is not read";
+                    let note = "no section of this name with `mode http` is there, so that its requests get 503; a name with variables, or under a condition, is not read";
                     self.report.left(
                         choice.rule.origin,
                         Concern::Routing,
@@ -421,10 +361,23 @@ impl SectionReader<'_> {
                         origin,
                         text: String::new(),
                     },
+                    is_default: true,
+                    name: None,
                     target: Some(index),
                 });
             }
         }
+    }
+}
+
+/// A rule by which all requests of a section get 503.
+fn refused_section(section: &ConfigSection, what: &'static str) -> SectionRule {
+    SectionRule {
+        phase: RulePhase::Page,
+        action: RuleAction::Refuse(what),
+        condition: always(),
+        origin: section.header.origin,
+        text: section.header.text.clone(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::acl_test::{AclTest, RuleCondition};
 use super::action::RuleAction;
-use super::eval::{CellOutcome, ConditionReader, RequestCell, RuleSection};
+use super::eval::{CellOutcome, ConditionReader, MAX_WORK, RequestCell, RuleSection};
 use super::table::StickTables;
 use super::walk::RuleWalker;
 use crate::import::model::{ImportDraft, RouteDraft, UpstreamDraft};
@@ -16,8 +16,6 @@ use crate::route::pattern::HostPattern;
 const MAX_NAMES: usize = 1_000;
 /// Maximum number of hosts, paths and methods together.
 const MAX_CELLS: usize = 50_000;
-/// Maximum number of tests of all conditions of an input.
-const MAX_WORK: u64 = 30_000_000;
 /// Maximum number of matches of a route; a policy has at most 64 pairs of a match and a host.
 const MAX_PATHS_PER_ROUTE: usize = 32;
 
@@ -149,8 +147,14 @@ impl CellRoutes<'_, '_> {
             ..NamedParts::default()
         };
         let mut paths: HashSet<usize> = HashSet::new();
+        // Terms of one name share their tests.
+        let mut seen: HashSet<*const Vec<usize>> = HashSet::new();
         let mut add = |condition: &RuleCondition| {
-            tests.extend(condition.iter().flatten().flat_map(|term| &term.tests));
+            for term in condition.iter().flatten() {
+                if seen.insert(Rc::as_ptr(&term.tests)) {
+                    tests.extend(term.tests.iter());
+                }
+            }
         };
         for section in sections
             .iter()

@@ -3,13 +3,13 @@
 use super::acl_test::{AclTable, AclTerm, AclTest, NamedAcls};
 use super::action::{RuleAction, RulePhase, SectionRule, condition_start};
 use super::answer::{read_redirect, read_return};
-use super::changes::{header_action, path_action};
+use super::changes::{header_action, path_action, touched_field};
 use super::notes;
 use super::syntax::ConfigLine;
 use crate::import::report::{Concern, ImportReport};
 
 /// Actions that change neither who is served nor where requests go.
-const HARMLESS: [&str; 32] = [
+const HARMLESS: [&str; 31] = [
     "set-log-level",
     "set-nice",
     "set-mark",
@@ -24,7 +24,6 @@ const HARMLESS: [&str; 32] = [
     "set-var",
     "set-var-fmt",
     "unset-var",
-    "add-header",
     "cache-use",
     "wait-for-body",
     "wait-for-handshake",
@@ -43,6 +42,9 @@ const HARMLESS: [&str; 32] = [
     "send-spoe-group",
     "pause",
 ];
+
+/// What becomes of rules that may refuse a response.
+const DENIED_RESPONSE: RuleAction = RuleAction::Refuse("a response that is denied");
 
 /// Reads rules of a section.
 pub struct RuleReader<'r> {
@@ -64,6 +66,11 @@ impl RuleReader<'_> {
             ("tcp-request", "connection") => (RulePhase::Connection, self.tcp_action(line)?, 3),
             ("tcp-request", "session") => (RulePhase::Session, self.tcp_action(line)?, 3),
             ("tcp-request", "content") => (RulePhase::Content, self.tcp_action(line)?, 3),
+            ("tcp-response", "content")
+                if ["reject", "silent-drop", "close"].contains(&line.word(2)) =>
+            {
+                (RulePhase::Request, DENIED_RESPONSE, 3)
+            }
             ("tcp-request" | "tcp-response", _) => {
                 self.report
                     .left(line.origin, Concern::Other, &line.text, notes::NO_EFFECT);
@@ -71,11 +78,7 @@ impl RuleReader<'_> {
             }
             ("redirect", _) => (RulePhase::Redirect, self.redirect(line, line.rest(1)), 1),
             ("block", _) => (RulePhase::Request, RuleAction::Deny(403), 1),
-            ("http-response", "deny" | "return" | "redirect") => (
-                RulePhase::Request,
-                RuleAction::Refuse("a response that is denied"),
-                2,
-            ),
+            ("http-response", _) => (RulePhase::Request, DENIED_RESPONSE, 2),
             ("monitor-uri", path) => return self.page(line, path, false),
             ("stats", "uri") => return self.page(line, line.word(2), true),
             _ => (
@@ -89,7 +92,7 @@ impl RuleReader<'_> {
             .table
             .read_condition(line, start, self.named, self.report);
         // What decides about the response cannot be tested before it is there.
-        let is_response = line.word(0) == "http-response";
+        let is_response = action == DENIED_RESPONSE;
         let condition = if is_response {
             vec![Vec::new()]
         } else {
@@ -119,7 +122,11 @@ impl RuleReader<'_> {
             "allow" => RuleAction::Allow,
             "return" => read_return(line, self.report),
             "redirect" => self.redirect(line, line.rest(2)),
-            "set-header" | "del-header" => header_action(line, self.report)?,
+            "set-header" | "del-header" => header_action(line, self.report),
+            "add-header" => {
+                self.report.left(at, Concern::Other, text, notes::NO_EFFECT);
+                touched_field(line)
+            }
             "set-path" | "replace-path" => path_action(line, self.table),
             "auth" => RuleAction::Refuse("a password"),
             "set-src" if self.takes_set_src => return None,
@@ -139,7 +146,7 @@ impl RuleReader<'_> {
             "replace-header" | "replace-value" => {
                 let note = "write `request: { set: … }` or `remove` in the policies: servers get what the client sends";
                 self.report.left(at, Concern::Routing, text, note);
-                return None;
+                touched_field(line)
             }
             "add-acl" | "del-acl" | "set-map" | "del-map" => RuleAction::Refuse("a changed list"),
             _ if HARMLESS.contains(&name) => {
@@ -274,7 +281,7 @@ impl RuleReader<'_> {
             phase: RulePhase::Page,
             action,
             condition: vec![vec![AclTerm {
-                tests: vec![test],
+                tests: vec![test].into(),
                 is_negated: false,
             }]],
             origin: line.origin,

@@ -17,6 +17,13 @@ impl SampleExpression {
         self.arguments.get(index).map_or("", String::as_str)
     }
 
+    /// Whether every request has a value for it.
+    pub fn is_always_there(&self) -> bool {
+        let names = ["src", "path", "method", "str", "int", "always_true"];
+        names.contains(&self.name.as_str())
+            && self.converters.iter().all(|(name, _)| name == "ipmask")
+    }
+
     /// Whether it is the name of a header, a cookie or a parameter, by this fetch, and without a number of its place.
     pub fn is_plain(&self, names: &[&str]) -> bool {
         names.contains(&self.name.as_str()) && self.arguments.len() == 1

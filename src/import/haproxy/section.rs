@@ -40,8 +40,37 @@ pub struct ConfigSection {
     pub header: ConfigLine,
     /// Its lines, those of its `defaults` first.
     pub lines: Vec<ConfigLine>,
+    /// Where the lines of each of the `defaults` that it inherits end.
+    pub layers: Vec<usize>,
+    /// Whether it inherits `defaults` that are not read.
+    pub inherits_unknown: bool,
+    /// Whether another section inherits its lines.
+    pub is_inherited: bool,
     /// Whether it is forwarded over HTTP: `mode http`.
     pub is_http: bool,
+}
+
+impl ConfigSection {
+    /// The number of the `defaults` that a line is of, or their count for a line of its own.
+    pub fn layer(&self, line: usize) -> usize {
+        self.layers.partition_point(|end| *end <= line)
+    }
+
+    /// The lines that it does not inherit.
+    pub fn own_lines(&self) -> &[ConfigLine] {
+        let start = self.layers.last().copied().unwrap_or(0);
+        self.lines.get(start..).unwrap_or_default()
+    }
+}
+
+/// What sections after `defaults` inherit.
+#[derive(Clone, Copy)]
+enum InheritedDefaults {
+    Nothing,
+    /// The section with this index.
+    Section(usize),
+    /// They are not read.
+    Unknown,
 }
 
 fn kind_of(word: &str) -> Option<SectionKind> {
@@ -60,6 +89,14 @@ fn kind_of(word: &str) -> Option<SectionKind> {
     })
 }
 
+/// The name of a section; `defaults from NAME` has none.
+fn name_of(line: &ConfigLine) -> &str {
+    match line.word(1) {
+        "from" if line.word(0) == "defaults" => "",
+        name => name,
+    }
+}
+
 /// Groups lines into sections, and adds what sections inherit.
 ///
 /// # Errors
@@ -71,8 +108,8 @@ pub fn group(
 ) -> Result<Vec<ConfigSection>, ImportError> {
     let mut sections: Vec<ConfigSection> = Vec::new();
     // The `defaults` that hold for the next sections, and those with names.
-    let mut current_defaults: Option<usize> = None;
-    let mut named_defaults: HashMap<String, usize> = HashMap::new();
+    let mut current_defaults = InheritedDefaults::Nothing;
+    let mut named_defaults: HashMap<String, InheritedDefaults> = HashMap::new();
     let mut is_open = false;
     let mut total = 0_usize;
     for line in lines {
@@ -92,22 +129,36 @@ pub fn group(
             // What stands behind it may be of another section.
             is_open = false;
             report.left(line.origin, Concern::Routing, &line.text, notes::VARIABLE);
+            if kind == SectionKind::Defaults {
+                current_defaults = InheritedDefaults::Unknown;
+                named_defaults.insert(line.word(1).to_owned(), InheritedDefaults::Unknown);
+            }
             continue;
         }
         is_open = true;
-        let mut inherited = Vec::new();
-        if matches!(
-            kind,
-            SectionKind::Frontend | SectionKind::Backend | SectionKind::Listen
-        ) {
-            let from = line.words.iter().skip_while(|word| *word != "from").nth(1);
-            let defaults = match from {
-                Some(name) => named_defaults.get(name).copied(),
-                None => current_defaults,
-            };
-            let defaults = defaults.and_then(|index| sections.get(index));
-            inherited = defaults.map_or(Vec::new(), |defaults| defaults.lines.clone());
-            total += inherited.len();
+        let from = line.words.iter().skip_while(|word| *word != "from").nth(1);
+        let defaults = match (kind, from) {
+            (SectionKind::Global | SectionKind::Peers | SectionKind::Other, _)
+            | (SectionKind::Defaults, None) => InheritedDefaults::Nothing,
+            (_, Some(name)) => {
+                let known = named_defaults.get(name).copied();
+                known.unwrap_or(InheritedDefaults::Unknown)
+            }
+            (_, None) => current_defaults,
+        };
+        let mut inherits_unknown = matches!(defaults, InheritedDefaults::Unknown);
+        let (mut inherited, mut layers) = (Vec::new(), Vec::new());
+        if let InheritedDefaults::Section(index) = defaults
+            && let Some(defaults) = sections.get_mut(index)
+        {
+            defaults.is_inherited = true;
+            inherits_unknown = defaults.inherits_unknown;
+            total += defaults.lines.len() + defaults.layers.len();
+            if total <= MAX_INHERITED_LINES {
+                inherited.clone_from(&defaults.lines);
+                layers.clone_from(&defaults.layers);
+                layers.push(inherited.len());
+            }
         }
         if total > MAX_INHERITED_LINES {
             let path = report.path(line.origin).to_owned();
@@ -115,18 +166,22 @@ pub fn group(
             return Err(ImportError::at(&path, line.origin.line, 1, message).with_help("split it"));
         }
         if kind == SectionKind::Defaults {
-            current_defaults = Some(sections.len());
-            named_defaults.insert(line.word(1).to_owned(), sections.len());
-            if line.word(2) == "from" {
-                let note = "what these defaults inherit is not read; repeat it in them";
-                report.left(line.origin, Concern::Routing, &line.text, note);
-            }
+            let own = InheritedDefaults::Section(sections.len());
+            current_defaults = own;
+            // Of a name that is there twice, also under a condition, it is not known which one holds.
+            named_defaults
+                .entry(name_of(&line).to_owned())
+                .and_modify(|known| *known = InheritedDefaults::Unknown)
+                .or_insert(own);
         }
         sections.push(ConfigSection {
             kind,
-            name: line.word(1).to_owned(),
+            name: name_of(&line).to_owned(),
             header: line,
             lines: inherited,
+            layers,
+            inherits_unknown,
+            is_inherited: false,
             is_http: false,
         });
     }

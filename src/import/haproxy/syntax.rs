@@ -4,8 +4,8 @@ use crate::import::error::ImportError;
 use crate::import::files::InputFile;
 use crate::import::report::Origin;
 
-/// Maximum number of lines with words of a file.
-const MAX_LINES: usize = 50_000;
+/// Maximum number of lines with words of all files together.
+pub const MAX_LINES: usize = 50_000;
 /// Maximum number of words of a line.
 const MAX_WORDS: usize = 1_024;
 
@@ -16,7 +16,7 @@ pub struct ConfigLine {
     pub words: Vec<String>,
     /// The line as the report shows it, without a comment and without passwords.
     pub text: String,
-    /// Whether a word has a variable of the environment, whose value is not known here.
+    /// Whether a word is not known here: it has a variable of the environment, or a byte in hexadecimal digits.
     pub has_variable: bool,
     /// Whether the line holds under a condition of the preprocessor.
     pub is_conditional: bool,
@@ -44,24 +44,13 @@ impl ConfigLine {
 pub fn parse(file: usize, source: &InputFile) -> Result<Vec<ConfigLine>, ImportError> {
     let mut lines = Vec::new();
     let mut depth = 0_usize;
-    let mut raw = source
-        .text
-        .trim_start_matches('\u{feff}')
-        .lines()
-        .zip(1_u32..);
-    while let Some((first, number)) = raw.next() {
-        let mut joined = first.to_owned();
-        while is_continued(&joined) {
-            joined.pop();
-            match raw.next() {
-                Some((more, _)) => joined.push_str(more),
-                None => break,
-            }
-        }
+    let raw = source.text.trim_start_matches('\u{feff}').lines();
+    // A backslash at the end of a line does not join the next line to it.
+    for (text, number) in raw.zip(1_u32..) {
         let fail = |message: String, help: &str| {
             Err(ImportError::at(&source.path, number, 1, message).with_help(help))
         };
-        let Ok(mut line) = split_words(&joined) else {
+        let Ok(mut line) = split_words(text) else {
             return fail("a quote is not closed in this line".into(), "close it");
         };
         line.origin = Origin { file, line: number };
@@ -85,12 +74,6 @@ pub fn parse(file: usize, source: &InputFile) -> Result<Vec<ConfigLine>, ImportE
         lines.push(line);
     }
     Ok(lines)
-}
-
-/// Whether a line ends with a backslash that no other one escapes.
-fn is_continued(line: &str) -> bool {
-    let backslashes = line.len() - line.trim_end_matches('\\').len();
-    backslashes % 2 == 1
 }
 
 /// What quotes a character.
@@ -124,8 +107,11 @@ fn split_words(line: &str) -> Result<ConfigLine, ()> {
                     Some('n') => '\n',
                     Some('r') => '\r',
                     Some('t') => '\t',
-                    // A byte in hexadecimal digits, which the words here do not need.
-                    Some('x') if quote == Quote::None => '\u{fffd}',
+                    // A byte in hexadecimal digits. It may be a part of a character.
+                    Some('x') => {
+                        split.has_variable = true;
+                        '\u{fffd}'
+                    }
                     Some(escaped) if " #\"'\\$".contains(escaped) => escaped,
                     Some(escaped) => {
                         // A backslash of a regular expression.
@@ -183,19 +169,21 @@ mod tests {
         check("a '${X}' $X", &["a", "${X}", "$X"], false);
         check("a \"b$\" \"\"", &["a", "b$", ""], false);
         check("# a", &[], false);
+        check("a /\\x61dmin", &["a", "/\u{fffd}61dmin"], true);
+        check("a \"\\x61\"", &["a", "\u{fffd}61"], true);
         assert!(split_words("a \"b").is_err());
     }
 
     #[test]
-    fn lines_are_joined_and_passwords_hidden() {
+    fn lines_are_not_joined_and_passwords_hidden() {
         let source = InputFile {
             path: "h".into(),
-            text: "a b \\\n  c\n.if X\nd\n.endif\nuser joe password x\n".into(),
+            text: "a # b \\\nc\n.if X\nd\n.endif\nuser joe password x\n".into(),
         };
         let lines = parse(0, &source).expect("lines");
-        assert_eq!(lines[0].words, ["a", "b", "c"]);
+        assert_eq!((lines[0].words.len(), lines[1].word(0)), (1, "c"));
         let conditional: Vec<bool> = lines.iter().map(|line| line.is_conditional).collect();
-        assert_eq!(conditional, [false, true, true, true, false]);
-        assert_eq!((lines[1].origin.line, &*lines[4].text), (3, "user joe …"));
+        assert_eq!(conditional, [false, false, true, true, true, false]);
+        assert_eq!((lines[2].origin.line, &*lines[5].text), (3, "user joe …"));
     }
 }

@@ -5,6 +5,7 @@ use super::eval::{
     CellAction, CellOutcome, ChangedParts, ConditionReader, OpenTerms, PHASES, RequestCell, RuleId,
     RuleSection,
 };
+use super::sample::{SampleExpression, parse_sample};
 use super::table::{StickTables, TrackedKey};
 use crate::import::model::ImportDraft;
 use crate::import::report::Fate;
@@ -40,6 +41,8 @@ pub(super) struct WalkState {
 pub(super) struct TrackedRequests {
     pub(super) rule: RuleId,
     pub(super) counted: TrackedKey,
+    /// Whether every request has the key.
+    pub(super) is_always: bool,
     pub(super) terms: OpenTerms,
 }
 
@@ -126,7 +129,9 @@ impl RuleWalker<'_, '_> {
         cell: &RequestCell<'_>,
         state: &mut WalkState,
     ) -> RuleResult {
-        let mut alternatives = self.reader.open_terms(&rule.condition, cell, state.changed);
+        let mut alternatives = self
+            .reader
+            .open_terms(&rule.condition, cell, &state.changed);
         if matches!(rule.action, RuleAction::Track { .. }) && alternatives.len() > 1 {
             // A request is counted once, whichever of them holds.
             alternatives = vec![OpenTerms {
@@ -148,6 +153,10 @@ impl RuleWalker<'_, '_> {
                 }
                 RuleAction::Header(..) | RuleAction::Host(_) | RuleAction::Path { .. } => {
                     self.change(id, rule, &terms, cell, state)
+                }
+                RuleAction::Field(name) => {
+                    state.changed.add_field(name.as_deref());
+                    RuleResult::Next
                 }
                 RuleAction::Refuse("set-src") => {
                     state.changed.address = true;
@@ -258,7 +267,8 @@ impl RuleWalker<'_, '_> {
     ) -> RuleResult {
         let is_whole = terms.is_empty() && state.skipped.is_empty();
         match &rule.action {
-            RuleAction::Header(..) => {
+            RuleAction::Header(name, _) => {
+                state.changed.add_field(Some(name));
                 if !is_whole {
                     let note = "the field is removed from all requests, because its condition has no counterpart";
                     self.reader.mark(id, Fate::Changed, note);
@@ -266,7 +276,7 @@ impl RuleWalker<'_, '_> {
                 state.outcome.headers.push((id.0, id.1, !is_whole));
             }
             RuleAction::Host(_) if is_whole => {
-                state.changed.host = true;
+                state.changed.add_field(Some("host"));
                 state.outcome.host = Some(id);
             }
             RuleAction::Path { paths, is_open, .. } if is_whole => {
@@ -287,7 +297,7 @@ impl RuleWalker<'_, '_> {
             }
             _ => {
                 state.changed.path = true;
-                state.changed.host = true;
+                state.changed.add_field(Some("host"));
                 return self.stub(id, "its condition", state);
             }
         }
@@ -311,20 +321,42 @@ impl RuleWalker<'_, '_> {
             self.reader.mark(id, Fate::Left, note);
             return RuleResult::Next;
         }
-        // The first rule that counts a request by a counter is the only one.
-        if let Some(slot) = state.counted.get_mut(counter)
-            && !slot.iter().any(|earlier| earlier.terms.is_empty())
-        {
+        let sample = parse_sample(key);
+        let is_changed = sample
+            .as_ref()
+            .is_some_and(|sample| is_of_changed_field(sample, &state.changed));
+        if is_changed {
+            let note = "a rule before it changes the field that it counts by, so it does not count what the client sends; write a limit by hand";
+            self.reader.mark(id, Fate::Left, note);
+        }
+        // The first rule with a key that a request has is the only one that counts it by a counter.
+        if let Some(slot) = state.counted.get_mut(counter) {
+            self.reader.work += 1 + slot.len() as u64 + state.skipped.len() as u64;
+            let mut whole = slot.iter().filter(|earlier| earlier.terms.is_empty());
+            let has_earlier = whole.clone().next().is_some();
+            if whole.any(|earlier| earlier.is_always) {
+                return RuleResult::Next;
+            }
+            if has_earlier {
+                let note = "it counts the requests that an earlier rule counts by another key too, which is stricter";
+                self.reader.mark(id, Fate::Changed, note);
+            }
             let mut terms = terms;
             terms.except.extend(&state.skipped);
             slot.push(TrackedRequests {
                 rule: id,
                 counted: TrackedKey {
                     table: table.unwrap_or(own_table).to_owned(),
-                    key: key.to_owned(),
+                    // A key that cannot be read makes no limit.
+                    key: if is_changed {
+                        String::new()
+                    } else {
+                        key.to_owned()
+                    },
                     is_of_connections,
                     is_proxy_address: state.changed.address,
                 },
+                is_always: sample.is_some_and(|sample| sample.is_always_there()),
                 terms,
             });
         }
@@ -346,7 +378,7 @@ impl RuleWalker<'_, '_> {
             let id = (frontend, index, true);
             for terms in self
                 .reader
-                .open_terms(&choice.rule.condition, cell, state.changed)
+                .open_terms(&choice.rule.condition, cell, &state.changed)
             {
                 if terms.is_empty() {
                     return choice.target;
@@ -379,7 +411,10 @@ impl RuleWalker<'_, '_> {
                     push_new(&mut state.outcome.allow, only);
                     return choice.target;
                 }
-                if state.changed.path || target.is_none_or(RuleSection::is_restrictive) {
+                if state.changed.path
+                    || state.changed.host
+                    || target.is_none_or(RuleSection::is_restrictive)
+                {
                     self.stub(id, "its condition", state);
                     continue;
                 }
@@ -389,6 +424,18 @@ impl RuleWalker<'_, '_> {
         }
         None
     }
+}
+
+/// Whether an expression is of a header field, or a cookie, that a rule has changed.
+fn is_of_changed_field(sample: &SampleExpression, changed: &ChangedParts) -> bool {
+    let name = sample.name.trim_start_matches("req.");
+    let field = match name.split(['_', '.']).next().unwrap_or(name) {
+        "hdr" | "fhdr" | "shdr" => sample.argument(0).to_ascii_lowercase(),
+        "cook" | "scook" => "cookie".to_owned(),
+        _ if name.starts_with("base") || name.starts_with("url") => "host".to_owned(),
+        _ => return false,
+    };
+    changed.any_field || field.is_empty() || changed.fields.contains(&field)
 }
 
 /// How it goes on behind a rule.

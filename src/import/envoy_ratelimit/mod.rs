@@ -14,8 +14,9 @@ use super::model::{
     LimitUseDraft, RateDraft, RouteDraft,
 };
 use super::report::{Concern, ImportReport, Origin};
-use tree::DescriptorNode;
+use tree::{DescriptorNode, is_set};
 
+mod overlaps;
 mod tree;
 
 /// Where the gateway answers questions about descriptors.
@@ -24,8 +25,8 @@ const ADDRESS: &str = "127.0.0.1:8081";
 const MAX_ENTRIES: usize = 16;
 /// Maximum length of keys, values and domains in bytes.
 const MAX_TEXT_BYTES: usize = 255;
-/// Maximum number of nodes with several values, below one other, that nodes are compared with.
-const MAX_SIBLINGS: usize = 1_000;
+/// Maximum number of comparisons of nodes, and of policies.
+const MAX_COMPARISONS: u64 = 2_000_000;
 /// Maximum number of keys that limits count by.
 const MAX_IDENTITIES: usize = 40;
 /// Words that mean something else in the key of a limit.
@@ -50,6 +51,9 @@ pub fn read(
         report,
         domain: String::new(),
         seen: HashMap::new(),
+        by_keys: HashMap::new(),
+        comparisons: MAX_COMPARISONS,
+        root: 0,
         identities: Vec::new(),
     };
     for document in &documents {
@@ -72,8 +76,24 @@ struct DomainReader<'r> {
     domain: String,
     /// Where a descriptor has a policy.
     seen: HashMap<(String, Vec<(String, EntryDraft)>), Origin>,
+    /// Policies by their domain and the sorted keys of their entries.
+    by_keys: HashMap<(String, Vec<String>), Vec<KeyedPolicy>>,
+    /// How many comparisons of nodes and policies are left.
+    comparisons: u64,
+    /// The number of the document.
+    root: usize,
     /// Keys that limits count by.
     identities: Vec<String>,
+}
+
+/// A policy, to be compared with others of the same keys.
+struct KeyedPolicy {
+    /// The keys in the order of the tree, and the root that they stand below.
+    order: (usize, Vec<String>),
+    /// The entries, sorted by their keys.
+    entries: Vec<(String, EntryDraft)>,
+    at: Origin,
+    text: String,
 }
 
 impl DomainReader<'_> {
@@ -86,6 +106,7 @@ impl DomainReader<'_> {
                 .left(root.origin(), Concern::Limits, "document", note);
         }
         domain.clone_into(&mut self.domain);
+        self.root += 1;
         for (key, at, value) in root.entries() {
             let text = format!("{key}: {}", value.text().unwrap_or(""));
             match key {
@@ -117,78 +138,28 @@ impl DomainReader<'_> {
         }
     }
 
-    /// Notes nodes of one key of which ratelimit takes another one than the most specific.
-    fn note_siblings(&mut self, nodes: &[DescriptorNode<'_>]) {
-        let broad: Vec<(usize, &DescriptorNode<'_>)> = nodes
-            .iter()
-            .enumerate()
-            .filter(|(_, node)| !matches!(node.value, EntryDraft::Exact(_)))
-            .take(MAX_SIBLINGS)
-            .collect();
-        for (index, node) in nodes.iter().enumerate() {
-            for (_, other) in broad.iter().filter(|(_, other)| other.key == node.key) {
-                let is_narrower = match (&node.value, &other.value) {
-                    (EntryDraft::Exact(_) | EntryDraft::Prefix(_), EntryDraft::Any) => true,
-                    (EntryDraft::Exact(values), EntryDraft::Prefix(prefix)) => values
-                        .iter()
-                        .any(|value| value.starts_with(prefix.as_str())),
-                    (EntryDraft::Prefix(own), EntryDraft::Prefix(prefix)) => {
-                        own != prefix && own.starts_with(prefix.as_str())
-                    }
-                    _ => false,
-                };
-                if is_narrower && other.has_values_below() {
-                    let note = format!(
-                        "ratelimit takes this node for its values; here a policy below `{}` with more exact values wins, so compare \
-                         both limits",
-                        other.text()
-                    );
-                    self.report
-                        .changed(node.origin(), Concern::Limits, &node.text(), &note);
-                }
-                if is_narrower && node.lacks_limit_of(other) {
-                    let note = format!(
-                        "limits of `{}` hold for descriptors of this value too, where it has none; ratelimit does not limit these",
-                        other.text()
-                    );
-                    self.report
-                        .changed(node.origin(), Concern::Limits, &node.text(), &note);
-                }
-            }
-            let is_shadowed = |(place, earlier): &&(usize, &DescriptorNode<'_>)| {
-                let is_within = match (&node.value, &earlier.value) {
-                    (EntryDraft::Prefix(own), EntryDraft::Prefix(prefix)) => {
-                        own.starts_with(prefix.as_str())
-                    }
-                    _ => false,
-                };
-                *place < index && earlier.key == node.key && is_within
-            };
-            if let Some((_, earlier)) = broad.iter().find(is_shadowed) {
-                let note = format!(
-                    "ratelimit takes the earlier `{}` for its values; here the longer prefix wins, so compare both limits",
-                    earlier.text()
-                );
-                self.report
-                    .changed(node.origin(), Concern::Limits, &node.text(), &note);
-            }
-        }
-    }
-
     fn read_node(&mut self, node: &DescriptorNode<'_>, path: &[&DescriptorNode<'_>]) {
         let (at, text) = (node.origin(), node.text());
         self.report.taken(at, Concern::Routing, &text, "");
         for (key, at, value) in node.source.entries() {
             let text = format!("{key}: {}", value.text().unwrap_or(""));
             match key {
-                "key" | "value" | "rate_limit" | "descriptors" | "shadow_mode"
-                | "share_threshold" => {}
+                "key" | "value" | "rate_limit" | "descriptors" | "shadow_mode" => {}
+                "share_threshold" if node.shares_threshold => {
+                    let note = "all values of the wildcard count together";
+                    self.report.taken(at, Concern::Limits, &text, note);
+                }
+                "share_threshold" if is_set(value) => {
+                    let note = "it holds only for a value with `*`";
+                    self.report.changed(at, Concern::Limits, &text, note);
+                }
+                "share_threshold" => self.report.taken(at, Concern::Limits, &text, ""),
                 "detailed_metric" | "value_to_metric" => {
                     let note =
                         "counters of each limit, and the keys with most requests, are kept always";
                     self.report.taken(at, Concern::Other, &text, note);
                 }
-                "quota_mode" if value.is_true() => {
+                "quota_mode" if is_set(value) => {
                     let note = "the limit refuses requests, which is stricter";
                     self.report.changed(at, Concern::Limits, &text, note);
                 }
@@ -224,6 +195,15 @@ impl DomainReader<'_> {
                     .left(rate_limit.origin(), Concern::Limits, "rate_limit", &note);
             }
         };
+        self.note_overlaps(KeyedPolicy {
+            order: (
+                self.root,
+                path.iter().map(|node| node.key.to_owned()).collect(),
+            ),
+            entries: sorted.clone(),
+            at,
+            text: text.clone(),
+        });
         self.seen.insert((self.domain.clone(), sorted), at);
         let names = path.iter().map(|node| {
             format!(
@@ -254,10 +234,16 @@ impl DomainReader<'_> {
         rate_limit: InputValue<'_>,
     ) -> Result<Option<LimitDraft>, String> {
         let at = rate_limit.origin();
-        let is_unlimited = rate_limit.get("unlimited").is_some_and(InputValue::is_true);
-        let units = rate_limit
-            .get("requests_per_unit")
-            .and_then(InputValue::number);
+        let is_unlimited = rate_limit.get("unlimited").is_some_and(is_set);
+        let units = rate_limit.get("requests_per_unit");
+        let has_zeros = units.and_then(InputValue::text).is_some_and(|text| {
+            let digits = text.trim();
+            digits.len() > 1 && digits.starts_with('0')
+        });
+        if has_zeros {
+            return Err("its number begins with 0, so that YAML may read it as octal".into());
+        }
+        let units = units.and_then(InputValue::number);
         if is_unlimited {
             if units.is_some() {
                 return Err("it has `unlimited` beside a number".into());
@@ -268,7 +254,10 @@ impl DomainReader<'_> {
         }
         let units = units.ok_or("it has no `requests_per_unit`")?;
         if units == 0 {
-            return Err("a rate of 0 has no counterpart: let Envoy refuse these requests".into());
+            // Without a policy, a broader one would admit these requests by its larger limit.
+            let note = "a rate of 0 has no counterpart: one request is admitted in 365 days. Let Envoy refuse these requests";
+            self.report.left(at, Concern::Limits, "rate_limit 0", note);
+            return self.strictest_limit(node, path, rate_limit).map(Some);
         }
         let unit = rate_limit
             .text_of("unit")
@@ -309,10 +298,7 @@ impl DomainReader<'_> {
                     .left(at, Concern::Limits, &text, "it is not read"),
             }
         }
-        let is_shadow = node
-            .source
-            .get("shadow_mode")
-            .is_some_and(InputValue::is_true);
+        let is_shadow = node.source.get("shadow_mode").is_some_and(is_set);
         if let Some(shadow) = node.source.get("shadow_mode") {
             let note = if is_shadow { "as `mode: shadow`" } else { "" };
             self.report
@@ -332,18 +318,34 @@ impl DomainReader<'_> {
         }))
     }
 
+    /// The limit that admits least, in place of a rate of 0.
+    fn strictest_limit(
+        &mut self,
+        node: &DescriptorNode<'_>,
+        path: &[&DescriptorNode<'_>],
+        rate_limit: InputValue<'_>,
+    ) -> Result<LimitDraft, String> {
+        let key = self.key_of(path)?;
+        let rate = RateDraft::new(1, 31_536_000).ok_or("a rate of 0 has no counterpart")?;
+        let shadow = node.source.get("shadow_mode");
+        Ok(LimitDraft {
+            name: rate_limit.text_of("name").unwrap_or(node.key).to_owned(),
+            origins: vec![rate_limit.origin()],
+            key,
+            amount: AmountDraft::Rates(vec![rate]),
+            algorithm: AlgorithmDraft::Sliding,
+            is_shadow: shadow.is_some_and(is_set),
+            ..LimitDraft::default()
+        })
+    }
+
     /// The key of the limit of a descriptor: ratelimit counts each value of an entry that is not exact.
     fn key_of(&mut self, path: &[&DescriptorNode<'_>]) -> Result<Vec<String>, String> {
         let mut key = Vec::new();
         for node in path {
             match &node.value {
                 EntryDraft::Exact(_) => {}
-                EntryDraft::Prefix(_) if node.shares_threshold => {
-                    let note = "all values of the prefix count together";
-                    let text = node.text();
-                    self.report
-                        .taken(node.origin(), Concern::Limits, &text, note);
-                }
+                EntryDraft::Any | EntryDraft::Prefix(_) if node.shares_threshold => {}
                 EntryDraft::Any | EntryDraft::Prefix(_) => {
                     if !is_identity(node.key) {
                         return Err(format!(

@@ -138,11 +138,11 @@ impl<'n> InputValue<'n> {
         })
     }
 
-    /// The value of a field of a map; `None` for other values, without the field, and if it has no value.
+    /// The value of a field of a map, in whatever case, as Go reads it; `None` for other values, without the field, and if it has no value.
     pub fn get(self, field: &str) -> Option<InputValue<'n>> {
         let mut entries = self.entries();
         entries
-            .find(|(key, _, value)| *key == field && !value.is_null())
+            .find(|(key, _, value)| key.eq_ignore_ascii_case(field) && !value.is_null())
             .map(|(_, _, value)| value)
     }
 

@@ -12,6 +12,7 @@
 //! | `error_page` | the bodies that operators write for refusals |
 //! | `field_changes` | the header fields that a policy changes |
 //! | `path` | the normal form of a path, and the other readings of it |
+//! | `path_matching` | which spellings of their paths routes take |
 //! | `path_change` | the path that the upstream gets, if a policy changes it |
 //! | `pattern` | the requests that a route takes, as policies write them |
 //! | `priority` | what is shed last under pressure |
@@ -27,6 +28,7 @@ pub mod error_page;
 pub mod field_changes;
 pub mod path;
 pub mod path_change;
+mod path_matching;
 pub mod pattern;
 pub mod priority;
 pub mod redirect;
@@ -48,6 +50,7 @@ pub use path::{
     PathError, literal_readings, normalise, path_after_authority, with_encoded_slashes,
 };
 pub use path_change::{PathChange, PathChangeError};
+pub use path_matching::PathMatching;
 pub use pattern::{
     HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind, Segment, is_standard_method,
 };
@@ -262,18 +265,6 @@ pub enum HeaderStyle {
     Both,
     /// No rate-limit fields at all.
     None,
-}
-
-/// Whether routes match other spellings of their paths that frameworks accept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum PathMatching {
-    /// A route also takes paths that frameworks read as its own ([`RouteTable::find_folded`]), if otherwise a broader
-    /// route on the same upstream would take them. A route that the gateway answers by itself takes them from every
-    /// upstream. Methods in bodies count too.
-    #[default]
-    Fold,
-    /// A route takes only its own path, normalised. Methods in bodies do not count.
-    Exact,
 }
 
 impl Route {

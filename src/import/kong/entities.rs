@@ -95,6 +95,15 @@ impl<'v> KongEntities<'v> {
                         self.add_certificate(certificate, report);
                     }
                 }
+                "_info" if value.get("defaults").is_some() => {
+                    let note =
+                        "defaults are not read: write them into the entities, as `deck file` does";
+                    report.left(at, Concern::Limits, "_info: defaults", note);
+                }
+                "_plugin_configs" => {
+                    let note = "write these settings into the plugins that name them";
+                    report.left(at, Concern::Limits, field, note);
+                }
                 "_format_version" | "_transform" | "_comment" | "_info" => {
                     report.taken(at, Concern::Other, field, "")
                 }

@@ -32,6 +32,12 @@ pub struct RouteSettings {
     pub keeps_host: bool,
 }
 
+/// The bound of `regex_priority` in both directions.
+const MAX_REGEX_PRIORITY: i64 = 1 << 20;
+
+/// Above the priority of every route that is read.
+const HIGHEST_PRIORITY: i64 = i64::MAX;
+
 /// Reads the paths of a route, one without a path as a single one for all. `version` is that of the format.
 ///
 /// # Errors
@@ -46,6 +52,8 @@ pub fn read_route(
     let text = format!("route {}", route.name);
     let mut base = Region::everything();
     let mut fields = 0;
+    // Whether Kong may take the route before all others. Then its requests are refused, and no other route takes them.
+    let mut is_rank_unclear = false;
     let mut settings = RouteSettings {
         upgrade: None,
         keeps_host: false,
@@ -72,6 +80,8 @@ pub fn read_route(
             None => base.hosts.clear(),
         };
         if texts.len() > MAX_VALUES {
+            fields += 1;
+            is_rank_unclear = true;
             restrict(
                 &mut base,
                 Region::some_of_everything(&format!("`{field}` has more than {MAX_VALUES} values")),
@@ -107,9 +117,19 @@ pub fn read_route(
             }
             "expression" | "sources" | "destinations" => {
                 fields += 1;
+                is_rank_unclear = true;
                 restrict(
                     &mut base,
                     Region::some_of_everything(&format!("`{field}` has no counterpart in a match")),
+                );
+            }
+            "protocols" if texts.iter().any(|text| is_reference(text)) => {
+                is_rank_unclear = true;
+                restrict(
+                    &mut base,
+                    Region::some_of_everything(
+                        "its protocols are a reference to a value elsewhere",
+                    ),
                 );
             }
             "protocols" => {
@@ -144,11 +164,22 @@ pub fn read_route(
                 report.taken(at, Concern::Routing, &shown, "");
             }
             "regex_priority" | "priority" => {
-                regex_priority = value
-                    .number()
-                    .and_then(|number| i64::try_from(number).ok())
-                    .unwrap_or(0);
-                report.taken(at, Concern::Routing, &shown, "");
+                let number = value
+                    .text()
+                    .and_then(|text| text.trim().parse::<i64>().ok());
+                match number.filter(|number| number.abs() < MAX_REGEX_PRIORITY) {
+                    Some(number) => {
+                        regex_priority = number;
+                        report.taken(at, Concern::Routing, &shown, "");
+                    }
+                    None => {
+                        is_rank_unclear = true;
+                        restrict(
+                            &mut base,
+                            Region::some_of_everything(&format!("`{field}` is no small number")),
+                        );
+                    }
+                }
             }
             "path_handling" if value.text() == Some("v1") => {
                 report.changed(
@@ -172,10 +203,13 @@ pub fn read_route(
     let priority = |has_path: bool, is_regex: bool, length: usize| {
         let length = i64::try_from(length).unwrap_or(i64::MAX).min(65_535);
         let regex_priority = if is_regex {
-            regex_priority.clamp(0, 1 << 20)
+            regex_priority + MAX_REGEX_PRIORITY
         } else {
             0
         };
+        if is_rank_unclear {
+            return HIGHEST_PRIORITY;
+        }
         let fields = i64::from(fields) + i64::from(has_path);
         let mut priority = fields << 1 | i64::from(plain_hosts);
         priority = priority << 4 | headers;
@@ -200,7 +234,10 @@ pub fn read_route(
         if let Some(region) = base.intersect(&region) {
             read.push(RoutePath {
                 region,
-                priority: priority(true, is_regex, path.len()),
+                priority: match is_reference(path) {
+                    true => HIGHEST_PRIORITY,
+                    false => priority(true, is_regex, path.len()),
+                },
                 strip,
             });
         }

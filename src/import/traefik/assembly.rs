@@ -19,7 +19,7 @@ pub fn assemble(
     draft: &mut ImportDraft,
     report: &mut ImportReport,
 ) -> Result<(), ImportError> {
-    drop_duplicates(&mut input.routers, report);
+    refuse_duplicates(&mut input.routers, report);
     let too_many = |what: &str| {
         ImportError::at(
             path,
@@ -73,20 +73,22 @@ pub fn assemble(
     Ok(())
 }
 
-/// Takes out routers with one name, of which Traefik serves none.
-fn drop_duplicates(routers: &mut Vec<Router>, report: &mut ImportReport) {
+/// The name of a middleware that no input has, so that routers with it answer 503.
+const DUPLICATE_NAME: &str = "of two routers with one name";
+
+/// Makes routers with the name of another one answer 503. Which of them Traefik serves depends on its version.
+fn refuse_duplicates(routers: &mut [Router], report: &mut ImportReport) {
     let mut counts: HashMap<String, usize> = HashMap::new();
     for router in routers.iter() {
         *counts.entry(router.key.clone()).or_default() += 1;
     }
-    routers.retain(|router| {
-        let is_single = counts.get(&router.key) == Some(&1);
-        if !is_single {
-            let note = "another router has this name, and Traefik serves neither";
+    for router in routers {
+        if counts.get(&router.key) != Some(&1) {
+            let note = "another router has this name, so the requests of both get 503";
             report.left(router.at, Concern::Routing, &router.text(), note);
+            router.middlewares.push(DUPLICATE_NAME.into());
         }
-        is_single
-    });
+    }
 }
 
 fn fill_table(claims: &[Claim], variants: &[Variant]) -> Result<CellTable, TooManyCells> {

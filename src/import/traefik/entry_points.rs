@@ -142,6 +142,7 @@ pub fn read_entry_points(
     let mut listener_names: BTreeMap<String, usize> = BTreeMap::new();
     for (name, at, entry) in value.entries() {
         let text = format!("entryPoint {name}");
+        is_default_named |= entry.get("asDefault").is_some_and(InputValue::is_true);
         let address = entry.text_of("address").unwrap_or("");
         if points.list.len() >= MAX_ENTRY_POINTS {
             report.left(
@@ -176,7 +177,6 @@ pub fn read_entry_points(
             match field {
                 "address" => {}
                 "asDefault" => {
-                    is_default_named |= value.is_true();
                     point.is_not_default = !value.is_true();
                     report.taken(at, Concern::Routing, field, "");
                 }
@@ -208,7 +208,8 @@ pub fn read_entry_points(
         points
             .list
             .iter_mut()
-            .for_each(|point| point.is_not_default = false);
+            // Traefik's own entry point serves no router that does not name it.
+            .for_each(|point| point.is_not_default = point.name == "traefik");
     }
 }
 

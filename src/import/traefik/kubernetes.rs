@@ -135,7 +135,8 @@ fn read_ingress_route<'v>(
             }
         }
         input.routers.push(Router {
-            key: provider.full_name(&name, None),
+            // Unlike the name, it differs from those of other resources.
+            key: format!("{}#{index}", provider.full_name(&name, None)),
             at: route.origin(),
             rule: rule.to_owned(),
             priority: read_priority(route, rule, &text, report),

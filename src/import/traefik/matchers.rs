@@ -22,7 +22,7 @@ pub fn read_matcher(name: &str, arguments: &[String]) -> Result<Vec<Region>, Str
         return Ok(vec![Region::some_of_everything(&reason)]);
     }
     let all = |read: fn(&str) -> Region| arguments.iter().map(|text| read(text)).collect();
-    let regions: Vec<Region> = match name {
+    let regions: Vec<Region> = match canonical_name(name) {
         "Host" | "HostHeader" => arguments
             .iter()
             .filter_map(|host| read_host(host))
@@ -40,6 +40,30 @@ pub fn read_matcher(name: &str, arguments: &[String]) -> Result<Vec<Region>, Str
         _ => return Err(format!("`{}` is no matcher for HTTP", printable(name, 40))),
     };
     Ok(merged(regions))
+}
+
+/// The name of a matcher as documents write it. Traefik also takes it in lower case, in upper case, and with the first letter
+/// alone in upper case.
+fn canonical_name(name: &str) -> &str {
+    const NAMES: [&str; 13] = [
+        "Host",
+        "HostHeader",
+        "HostRegexp",
+        "Path",
+        "PathPrefix",
+        "PathRegexp",
+        "Method",
+        "ClientIP",
+        "Header",
+        "Headers",
+        "HeaderRegexp",
+        "HeadersRegexp",
+        "Query",
+    ];
+    let mut names = NAMES.into_iter().chain(["QueryRegexp"]);
+    names
+        .find(|known| known.eq_ignore_ascii_case(name))
+        .unwrap_or(name)
 }
 
 /// Joins the hosts, or the paths, of regions that differ in nothing else.

@@ -21,11 +21,11 @@ pub struct TlsOptions {
 impl TlsOptions {
     /// Whether these options may refuse clients without a certificate. So may options that are not known.
     pub fn may_refuse_clients(&self, name: &str) -> bool {
-        let default = ["default@file", "default-default@kubernetescrd"];
+        // The options of this name hold by default, whatever their namespace.
+        let is_default =
+            |name: &str| name == "default@file" || name.ends_with("-default@kubernetescrd");
         match name {
-            "" => default
-                .into_iter()
-                .any(|name| self.refuses_clients.get(name) == Some(&true)),
+            "" => (self.refuses_clients.iter()).any(|(name, refuses)| is_default(name) && *refuses),
             name => self.refuses_clients.get(name) != Some(&false),
         }
     }

@@ -233,8 +233,7 @@ pub fn claims(
                 regions.extend(read.into_iter().map(|region| (index, region)));
             }
             Err(reason) => {
-                let note = format!("{reason}, so Traefik does not serve it");
-                report.left(router.at, Concern::Routing, &router.text(), &note);
+                regions.push((index, Region::some_of_everything(&reason)));
             }
         }
     }

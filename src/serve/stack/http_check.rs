@@ -129,8 +129,8 @@ fn read_head(received: &Head, identifier: &Identifier) -> Result<Rc<Head>, Refus
     }))
 }
 
-/// Whether servers may take a field for another path or host than those that the check describes, or for an identity that
-/// this spelling of its name hides. The proxy passes it on to the server, where tollgate would have removed it.
+/// Whether servers may take a field for another path or host than those that the check describes. Or they may take it for an
+/// identity that this spelling of its name hides. The proxy passes it on to the server, where tollgate would have removed it.
 fn is_unclear(name: &[u8], identifier: &Identifier) -> bool {
     let describes = [ORIGINAL_URI, ORIGINAL_URL]
         .iter()

@@ -28,7 +28,8 @@ pub(super) async fn decide(
     // Not when the head of the call arrived: its message may have come much later.
     let now = generation.clock.now();
     let Some(first) = matched.first() else {
-        let nothing = JointVerdict::default();
+        let mut nothing = JointVerdict::default();
+        nothing.verdict.is_admitted = true;
         let answered = Answered::new(generation, request, &matched, &nothing);
         return Some((answer(&answered), RequestOutcome::Admitted));
     };

@@ -126,7 +126,7 @@ impl Scene {
         let mut command = child::program(kind.command[0], folder.path(), &kind.command[1..]);
         if kind.name == NGINX.name {
             // Debian's nginx has paths of its own, which a user other than root cannot write.
-            let temporary = "pid nginx.pid;\nerror_log stderr;\ndaemon off;\n";
+            let temporary = "pid nginx.pid;\nerror_log stderr;\ndaemon off;\nmaster_process off;\n";
             change("nginx.conf", &|text| {
                 let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
                     .map(|name| format!("    {name}_temp_path {name};\n"))

@@ -167,7 +167,9 @@ pub fn compile(
         path_matching: gateway.paths,
         uses_cors,
         keeps_slashes: routes.iter().any(|route| route.keeps_slashes),
-        needs_extra_facts: uses_cors || identity.request_id_field.is_some(),
+        needs_extra_facts: uses_cors
+            || identity.request_id_field.is_some()
+            || gateway.decide.http.is_some(),
         has_error_pages,
         error_pages: error_pages.of_gateway(),
         needs_heads_in_responses: uses_cors

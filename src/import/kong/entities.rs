@@ -39,9 +39,9 @@ pub struct KongPlugin<'v> {
 /// All entities of the files.
 #[derive(Debug, Default)]
 pub struct KongEntities<'v> {
-    /// Services.
+    /// The services, with those that others contain.
     pub services: Vec<KongEntity<'v>>,
-    /// Routes.
+    /// The routes, with those that services contain.
     pub routes: Vec<KongEntity<'v>>,
     /// Plugins that are enabled, and for no consumer or group.
     pub plugins: Vec<KongPlugin<'v>>,

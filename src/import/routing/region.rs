@@ -22,7 +22,7 @@ pub enum Fit {
 /// A set of requests: those that match a host, a path and a method each.
 #[derive(Clone, Debug)]
 pub struct Region {
-    /// Hosts.
+    /// The hosts that requests name; any one of them.
     pub hosts: Vec<HostPattern>,
     /// Segments of paths.
     pub paths: Vec<Vec<Segment>>,

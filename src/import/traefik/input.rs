@@ -11,9 +11,9 @@ use super::tls::TlsOptions;
 pub struct TraefikInput<'v> {
     /// Entry points.
     pub entry_points: EntryPoints,
-    /// Middlewares.
+    /// The middlewares of all files, by their full names.
     pub middlewares: Middlewares<'v>,
-    /// Services.
+    /// The services of all files, by their full names.
     pub services: Services<'v>,
     /// Certificates and options of TLS.
     pub tls: TlsOptions,

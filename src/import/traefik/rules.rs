@@ -10,7 +10,7 @@ use crate::import::routing::region::intersect_networks;
 /// What the middlewares of a router do with requests.
 #[derive(Clone, Debug, Default)]
 pub struct RouteRules {
-    /// Limits.
+    /// The limits of its middlewares, in their order.
     pub limits: Vec<LimitDraft>,
     /// The only networks of clients; `None` for all.
     pub clients: Option<Vec<IpNet>>,

@@ -164,7 +164,7 @@ pub fn decode_health_request(message: &[u8]) -> Option<&str> {
 pub enum DecisionCode {
     /// Within the limits.
     Ok = 1,
-    /// Refused.
+    /// A limit refuses the request.
     OverLimit = 2,
 }
 

@@ -29,7 +29,7 @@ pub(super) fn change_response_of(context: &RequestContext, response: &mut Respon
     }
     cors::set_fields(context, head);
     compression::compress(context, response);
-    if let Some(reply) = context.extra.as_ref().and_then(|extra| extra.asked_reply) {
-        http_check::adapt(context, reply, response);
+    if context.peer.is_asking() {
+        http_check::adapt(context, response);
     }
 }

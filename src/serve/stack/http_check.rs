@@ -14,6 +14,7 @@ use super::body::ResponseBody;
 use super::peer::Peer;
 use super::refusal::RefusalCause;
 use super::request_context::{AskedReply, RequestContext};
+use super::request_outcome::RequestOutcome;
 use super::stages::FreshRequest;
 use super::unreadable_request::{FirstLine, UnreadableRequest};
 use crate::http::head::{Fields, Head, Response};
@@ -223,12 +224,16 @@ fn read_reply(query: Option<&str>) -> Result<AskedReply, RefusalCause> {
     Ok(reply)
 }
 
-/// Makes the response what the proxy has asked for: see [`AskedReply`].
-pub(super) fn adapt(
-    context: &RequestContext,
-    reply: AskedReply,
-    response: &mut Response<ResponseBody>,
-) {
+/// Makes the response what the proxy has asked for: see [`AskedReply`]. A refusal never looks like an admission, whatever its
+/// cause.
+pub(super) fn adapt(context: &RequestContext, response: &mut Response<ResponseBody>) {
+    let is_refused = context.outcome() != RequestOutcome::Admitted;
+    if is_refused && response.head.status.is_success() {
+        response.head.status = StatusCode::FORBIDDEN;
+    }
+    let Some(reply) = context.extra.as_ref().and_then(|extra| extra.asked_reply) else {
+        return;
+    };
     if reply.wants_ticket
         && let Some((ticket, clock)) = response.body.take_ticket()
         && let Some(number) = context
@@ -301,14 +306,6 @@ fn read_report(query: &str) -> Option<Report> {
         status: status?,
         bytes,
     })
-}
-
-/// Makes sure that a refusal does not look like an admission, whatever its cause.
-#[cold]
-pub fn ensure_refusal<B>(response: &mut Response<B>) {
-    if response.head.status.is_success() {
-        response.head.status = StatusCode::FORBIDDEN;
-    }
 }
 
 /// Replaces the status of a refusal for proxies that understand only 401 and 403, and adds a field with the status itself.

@@ -113,8 +113,7 @@ impl<S> Observe<S> {
     ) -> Option<Box<ExtraFacts>> {
         let is_needed = generation.ruleset.needs_extra_facts
             || self.access_log.needs_extra_facts()
-            || traced.is_some()
-            || asked_reply.is_some();
+            || traced.is_some();
         is_needed.then(|| {
             Box::new(ExtraFacts {
                 request_id: RequestId::of_request(&head.fields, peer, generation),
@@ -276,11 +275,6 @@ where
                 let is_silent =
                     refusal.is_silent() && !context.is_some_and(|context| context.peer.is_asking());
                 let mut response = refusal.into_response();
-                if let Some(context) = context
-                    && context.peer.is_asking()
-                {
-                    http_check::ensure_refusal(&mut response);
-                }
                 if let Some(context) = context
                     && context.generation.ruleset.has_error_pages
                 {

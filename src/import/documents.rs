@@ -36,12 +36,25 @@ impl InputDocument {
     }
 }
 
+/// Reads the documents of all files of an input, in their order.
+///
+/// # Errors
+///
+/// Those of [`read_documents`].
+pub fn read_all_documents(files: &[InputFile]) -> Result<Vec<InputDocument>, ImportError> {
+    let mut documents = Vec::new();
+    for (index, file) in files.iter().enumerate() {
+        documents.extend(read_documents(index, file)?);
+    }
+    Ok(documents)
+}
+
 /// Reads the documents of a file, which is the one with the index `file` of the input. Empty documents are left out.
 ///
 /// # Errors
 ///
 /// A document that is no YAML, or that has too much in it.
-pub fn read_documents(file: usize, source: &InputFile) -> Result<Vec<InputDocument>, ImportError> {
+fn read_documents(file: usize, source: &InputFile) -> Result<Vec<InputDocument>, ImportError> {
     let mut documents = Vec::new();
     let mut lines_before = 0_u32;
     for text in split_documents(&source.text) {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use tollgate::base::clock::{Nanos, WallOffset};
-use tollgate::import::{self, Fate, InputFile, SourceFormat};
+use tollgate::import::{self, Fate, Imported, InputFile, SourceFormat};
 use tollgate::limit::{Fingerprint, KeyState, RateLimit, RuleLimit, Scale};
 use tollgate::policy;
 use tollgate::policy::source::MemoryFiles;
@@ -39,6 +39,23 @@ impl NginxBucket {
     }
 }
 
+/// The only limit of what a configuration becomes.
+pub fn only_limit(imported: &Imported) -> RateLimit {
+    let written = imported
+        .files
+        .iter()
+        .map(|file| (file.path.as_str(), file.text.as_str()));
+    let files = MemoryFiles::new(written);
+    let loaded = policy::load_from(&files, Path::new("tollgate.yaml")).expect("a configuration");
+    let [rule] = loaded.ruleset.rules.as_slice() else {
+        panic!("{} limits", loaded.ruleset.rules.len());
+    };
+    let RuleLimit::Rate(limit) = &rule.limit else {
+        panic!("no rate");
+    };
+    limit.clone()
+}
+
 /// The only limit of the policy that a configuration becomes, and what the report says of its `limit_req`.
 fn imported(rate: &str, arguments: &str) -> (RateLimit, Fate) {
     let text = format!(
@@ -54,19 +71,7 @@ fn imported(rate: &str, arguments: &str) -> (RateLimit, Fate) {
         .report
         .iter()
         .find(|line| line.text.starts_with("limit_req zone"));
-    let written = imported
-        .files
-        .iter()
-        .map(|file| (file.path.as_str(), file.text.as_str()));
-    let files = MemoryFiles::new(written);
-    let loaded = policy::load_from(&files, Path::new("tollgate.yaml")).expect("a configuration");
-    let [rule] = loaded.ruleset.rules.as_slice() else {
-        panic!("{} limits", loaded.ruleset.rules.len());
-    };
-    let RuleLimit::Rate(limit) = &rule.limit else {
-        panic!("no rate");
-    };
-    (limit.clone(), fate.expect("a line").fate)
+    (only_limit(&imported), fate.expect("a line").fate)
 }
 
 /// A request at a time in milliseconds; how long it waits if it is admitted.

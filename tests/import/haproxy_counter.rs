@@ -1,13 +1,9 @@
 //! What a comparison of a rate of HAProxy becomes, beside HAProxy's own counter of two periods, which is written out here.
 
-use std::path::Path;
-
 use tollgate::import::{self, Fate, InputFile, SourceFormat};
-use tollgate::limit::{RateLimit, RuleLimit};
-use tollgate::policy;
-use tollgate::policy::source::MemoryFiles;
+use tollgate::limit::RateLimit;
 
-use crate::equality::{Numbers, decide};
+use crate::equality::{Numbers, decide, only_limit};
 
 /// A rate over a period, as `update_freq_ctr_period` and `read_freq_ctr_period` compute it, in milliseconds.
 struct PeriodCounter {
@@ -61,19 +57,7 @@ fn imported(most: i64, seconds: i64) -> (RateLimit, Fate, String) {
         .iter()
         .find(|line| line.line == 7)
         .expect("the rule");
-    let written = imported
-        .files
-        .iter()
-        .map(|file| (file.path.as_str(), file.text.as_str()));
-    let files = MemoryFiles::new(written);
-    let loaded = policy::load_from(&files, Path::new("tollgate.yaml")).expect("a configuration");
-    let [rule] = loaded.ruleset.rules.as_slice() else {
-        panic!("{} limits", loaded.ruleset.rules.len());
-    };
-    let RuleLimit::Rate(limit) = &rule.limit else {
-        panic!("no rate");
-    };
-    (limit.clone(), line.fate, line.note.clone())
+    (only_limit(&imported), line.fate, line.note.clone())
 }
 
 #[test]

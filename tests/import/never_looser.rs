@@ -1,14 +1,10 @@
 //! Where an import says that a limit is stricter than its source, it never admits more. The source's own arithmetic is
 //! written out here, and both get the same arrivals at random times.
 
-use std::path::Path;
-
 use tollgate::import::{self, InputFile, SourceFormat};
-use tollgate::limit::{RateLimit, RuleLimit};
-use tollgate::policy;
-use tollgate::policy::source::MemoryFiles;
+use tollgate::limit::RateLimit;
 
-use crate::equality::{Numbers, decide};
+use crate::equality::{Numbers, decide, only_limit};
 
 /// The token bucket of Traefik: that of `golang.org/x/time/rate`, of which its middleware reserves a token and waits.
 struct TraefikBucket {
@@ -66,20 +62,7 @@ fn imported(format: SourceFormat, text: &str) -> RateLimit {
         path: "source.yaml".into(),
         text: text.into(),
     };
-    let imported = import::import(format, &[source]).expect("an import");
-    let written = imported
-        .files
-        .iter()
-        .map(|file| (file.path.as_str(), file.text.as_str()));
-    let files = MemoryFiles::new(written);
-    let loaded = policy::load_from(&files, Path::new("tollgate.yaml")).expect("a configuration");
-    let [rule] = loaded.ruleset.rules.as_slice() else {
-        panic!("{} limits", loaded.ruleset.rules.len());
-    };
-    let RuleLimit::Rate(limit) = &rule.limit else {
-        panic!("no rate");
-    };
-    limit.clone()
+    only_limit(&import::import(format, &[source]).expect("an import"))
 }
 
 fn traefik_limit(average: u32, period_millis: u64, burst: u32) -> RateLimit {

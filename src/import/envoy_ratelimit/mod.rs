@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::documents::{InputValue, read_documents};
+use super::documents::{InputValue, read_all_documents};
 use super::error::ImportError;
 use super::files::{InputFile, MAX_ROUTES};
 use super::model::{
@@ -42,10 +42,7 @@ pub fn read(
     draft: &mut ImportDraft,
     report: &mut ImportReport,
 ) -> Result<(), ImportError> {
-    let mut documents = Vec::new();
-    for (index, file) in files.iter().enumerate() {
-        documents.extend(read_documents(index, file)?);
-    }
+    let documents = read_all_documents(files)?;
     let mut reader = DomainReader {
         draft,
         report,

@@ -1,6 +1,6 @@
 //! Imports Ingress resources of Kubernetes, with the annotations of ingress-nginx.
 
-use super::documents::{InputValue, read_documents};
+use super::documents::{InputValue, read_all_documents};
 use super::error::ImportError;
 use super::files::InputFile;
 use super::model::{ActionDraft, ImportDraft, ListenerDraft, RouteDraft};
@@ -29,10 +29,7 @@ pub fn read(
     draft: &mut ImportDraft,
     report: &mut ImportReport,
 ) -> Result<(), ImportError> {
-    let mut documents = Vec::new();
-    for (index, file) in files.iter().enumerate() {
-        documents.extend(read_documents(index, file)?);
-    }
+    let documents = read_all_documents(files)?;
     draft.listeners.push(ListenerDraft {
         address: ADDRESS.into(),
         ..ListenerDraft::default()

@@ -8,7 +8,7 @@
 //! | `services` | services and targets as upstreams |
 //! | `assembly`, `policies` | which route takes which requests, and their policies |
 
-use super::documents::read_documents;
+use super::documents::read_all_documents;
 use super::error::ImportError;
 use super::files::InputFile;
 use super::model::ImportDraft;
@@ -37,10 +37,7 @@ pub fn read(
     draft: &mut ImportDraft,
     report: &mut ImportReport,
 ) -> Result<(), ImportError> {
-    let mut documents = Vec::new();
-    for (index, file) in files.iter().enumerate() {
-        documents.extend(read_documents(index, file)?);
-    }
+    let documents = read_all_documents(files)?;
     let path = files.first().map_or("", |file| file.path.as_str());
     let versions = documents
         .iter()

@@ -103,6 +103,9 @@ fn changes(config: Option<InputValue<'_>>) -> Vec<Change<'_>> {
             changes.push((action, part, at, items));
         }
     }
+    // Kong makes them in this order, whatever that of the file.
+    let order = ["remove", "rename", "replace", "add", "append"];
+    changes.sort_by_key(|(action, ..)| order.iter().position(|known| known == action));
     changes
 }
 

@@ -11,7 +11,7 @@
 //! | `input` | all that the files say |
 //! | `names`, `durations` | names with providers, and times |
 
-use super::documents::{InputValue, read_documents};
+use super::documents::{InputValue, read_all_documents};
 use super::error::ImportError;
 use super::files::InputFile;
 use super::model::ImportDraft;
@@ -53,11 +53,8 @@ pub fn read(
     draft: &mut ImportDraft,
     report: &mut ImportReport,
 ) -> Result<(), ImportError> {
-    let mut documents = Vec::new();
-    for (index, file) in files.iter().enumerate() {
-        check_language(file)?;
-        documents.extend(read_documents(index, file)?);
-    }
+    files.iter().try_for_each(check_language)?;
+    let documents = read_all_documents(files)?;
     let mut input = TraefikInput::default();
     for document in &documents {
         let root = document.root();

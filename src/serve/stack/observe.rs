@@ -102,7 +102,8 @@ pub struct Observe<S> {
 
 impl<S> Observe<S> {
     /// What the gateway file needs to know of the request besides; `None` if that is nothing.
-    #[inline]
+    // Calls of Envoy's rate limit service need it too, which must cost other requests no call.
+    #[inline(always)]
     pub(super) fn find_extra_facts(
         &self,
         head: &Head,

@@ -351,6 +351,8 @@ impl RouteCounters {
     }
 
     /// Counts a response with this status, which came from the upstream or from the gateway itself.
+    // As the stack needs it; the other caller is rarer.
+    #[inline(always)]
     pub fn count_response(&self, status: u16, is_from_upstream: bool) {
         let mut response_counters = self.response_counters.borrow_mut();
         let existing_counter = response_counters.iter().find(|existing| {

@@ -98,6 +98,8 @@ pub struct RouteDraft {
     pub listeners: Vec<String>,
     /// What becomes of its requests.
     pub action: ActionDraft,
+    /// The upstream that it would have if what refuses its clients were imported.
+    pub withheld_upstream: Option<String>,
     /// Its limits.
     pub limits: Vec<LimitUseDraft>,
     /// Clients that get 403.

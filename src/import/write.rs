@@ -65,7 +65,9 @@ impl DraftWriter<'_> {
         out.push_str("policies: policies\n");
         let is_used = |upstream: &&UpstreamDraft| {
             let action = ActionDraft::Upstream(upstream.name.clone());
-            draft.routes.iter().any(|route| route.action == action)
+            draft.routes.iter().any(|route| {
+                route.action == action || route.withheld_upstream.as_ref() == Some(&upstream.name)
+            })
         };
         let upstreams: Vec<_> = draft.upstreams.iter().filter(is_used).collect();
         let is_for_requests = draft.routes.iter().any(|route| route.descriptor.is_none());
@@ -202,6 +204,12 @@ impl DraftWriter<'_> {
         comment_line(&mut out, "", &source);
         for comment in &route.comments {
             comment_line(&mut out, "", comment);
+        }
+        if let Some(upstream) = &route.withheld_upstream {
+            let comment = format!(
+                "To serve it, write what refuses its clients, and put this in place of `respond`: upstream: {upstream}"
+            );
+            comment_line(&mut out, "", &comment);
         }
         match &route.descriptor {
             Some(descriptor) => out.push_str(&descriptor.text()),

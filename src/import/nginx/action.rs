@@ -79,6 +79,29 @@ impl RouteBuilder<'_> {
         stub(what)
     }
 
+    /// Puts a 503 in place of a server whose requests nginx checks in a way that is not imported.
+    pub(super) fn refuse_unchecked(
+        &mut self,
+        location: &LocationRoute<'_>,
+        action: &mut LocationAction,
+    ) {
+        let checks: Vec<&str> = location.level.unread_checks.iter().copied().collect();
+        if checks.is_empty() || !matches!(action.action, ActionDraft::Upstream(_)) {
+            return;
+        }
+        let checks = checks.join(", ");
+        let note = format!(
+            "nginx refuses clients by {checks}, which is not imported: clients get 503. Write `require`, `allow` or `deny`, and then the upstream"
+        );
+        let directive = location.directive;
+        self.report
+            .left(directive.origin, Concern::Routing, &directive.text(), &note);
+        let refused = std::mem::replace(action, stub(&checks));
+        if let ActionDraft::Upstream(upstream) = refused.action {
+            action.withheld_upstream = Some(upstream);
+        }
+    }
+
     fn try_files(
         &mut self,
         directive: &Directive,

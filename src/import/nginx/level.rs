@@ -1,6 +1,6 @@
 //! Directives that inner blocks inherit from outer ones: limits, access, settings of proxies.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::syntax::Directive;
 use super::upstream::PassSettings;
@@ -36,6 +36,8 @@ pub struct Level<'d> {
     pub media_type: String,
     /// Whether `auth_jwt` is on.
     pub needs_token: bool,
+    /// What refuses clients in nginx and is not imported.
+    pub unread_checks: BTreeSet<&'static str>,
     connect_millis: Option<u64>,
     read_millis: Option<u64>,
 }
@@ -79,6 +81,12 @@ impl<'d> Level<'d> {
     fn read(&mut self, directive: &Directive, report: &mut ImportReport) -> bool {
         let (at, text) = (directive.origin, directive.text());
         let is_on = directive.argument(0) == "on";
+        if let Some(check) = unread_check(directive) {
+            match directive.argument(0) {
+                "off" => self.unread_checks.remove(check),
+                _ => self.unread_checks.insert(check),
+            };
+        }
         let mut other = |note: &str| report.taken(at, Concern::Other, &text, note);
         match directive.name.as_str() {
             // These are reported where a route uses them.
@@ -215,6 +223,22 @@ impl<'d> Level<'d> {
             })
             .collect();
         (!fields.is_empty()).then(|| format!("{{ set: {{ {} }} }}", fields.join(", ")))
+    }
+}
+
+/// What a directive refuses clients by, where that has no counterpart.
+pub fn unread_check(directive: &Directive) -> Option<&'static str> {
+    let refuses = |inner: &Directive| {
+        inner.name == "deny" || inner.name == "return" && inner.argument(0).starts_with(['4', '5'])
+    };
+    match directive.name.as_str() {
+        "auth_basic" | "auth_digest" | "auth_ldap" | "auth_pam" => Some("a password"),
+        "auth_request" => Some("a request to another server"),
+        "auth_jwt_require" => Some("a condition on tokens"),
+        "ssl_verify_client" => Some("certificates of clients"),
+        name if name.starts_with("access_by_lua") || name == "js_access" => Some("a script"),
+        "if" if directive.children().iter().any(refuses) => Some("a condition"),
+        _ => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::access::read_access;
 use super::answer::{ReturnAction, ServerFacts, read_return};
-use super::level::Level;
+use super::level::{Level, unread_check};
 use super::limits::ZoneTable;
 use super::listen::{ListenerTable, ServerNames};
 use super::location::{LocationPaths, read_location};
@@ -60,6 +60,8 @@ pub(super) struct LocationRoute<'d> {
 #[derive(Default)]
 pub(super) struct LocationAction {
     pub(super) action: ActionDraft,
+    /// The upstream of requests that nginx checks in a way that is not imported.
+    pub(super) withheld_upstream: Option<String>,
     pub(super) strip: Option<String>,
     pub(super) prefix: Option<String>,
     /// Whether it answers before nginx looks at limits and access.
@@ -388,7 +390,8 @@ impl<'b> RouteBuilder<'b> {
     ) {
         let directive = location.directive;
         let text = directive.text();
-        let action = self.location_action(server, location, named);
+        let mut action = self.location_action(server, location, named);
+        self.refuse_unchecked(location, &mut action);
         let path = location
             .paths
             .paths
@@ -399,6 +402,7 @@ impl<'b> RouteBuilder<'b> {
         let mut route = self.base_route(server, hosts, directive, &text, &path);
         route.paths.clone_from(&location.paths.paths);
         route.action = action.action;
+        route.withheld_upstream = action.withheld_upstream;
         route.strip = action.strip;
         route.prefix = action.prefix;
         route.comments = action.comments;
@@ -438,16 +442,10 @@ impl<'b> RouteBuilder<'b> {
     fn other_methods(&mut self, route: &mut RouteDraft, exception: &Directive) -> RouteDraft {
         self.report
             .taken(exception.origin, Concern::Routing, &exception.text(), "");
-        let rules: Vec<&Directive> = exception
-            .children()
-            .iter()
-            .filter(|rule| matches!(&*rule.name, "allow" | "deny"))
-            .collect();
-        for other in exception
-            .children()
-            .iter()
-            .filter(|rule| !rules.contains(rule))
-        {
+        let children = exception.children().iter();
+        let (rules, others): (Vec<&Directive>, Vec<_>) =
+            children.partition(|rule| matches!(&*rule.name, "allow" | "deny"));
+        for other in others {
             report_other(other, self.report);
         }
         let access = read_access(&rules, self.report);
@@ -458,6 +456,11 @@ impl<'b> RouteBuilder<'b> {
         rest.deny.clear();
         rest.allow.clear();
         access.apply(&mut rest);
+        if let Some(check) = exception.children().iter().find_map(unread_check) {
+            rest.action = ActionDraft::not_imported(check);
+            rest.max_body = None;
+            rest.fields.clear();
+        }
         let methods = exception
             .arguments
             .iter()

@@ -167,9 +167,7 @@ pub fn compile(
         path_matching: gateway.paths,
         uses_cors,
         keeps_slashes: routes.iter().any(|route| route.keeps_slashes),
-        needs_extra_facts: uses_cors
-            || identity.request_id_field.is_some()
-            || gateway.decide.http.is_some(),
+        needs_extra_facts: uses_cors || identity.request_id_field.is_some(),
         has_error_pages,
         error_pages: error_pages.of_gateway(),
         needs_heads_in_responses: uses_cors
@@ -181,7 +179,6 @@ pub fn compile(
             || compresses
             || response_changes().next().is_some()
             || identity.request_id_field.is_some()
-            || gateway.decide.http.is_some()
             || listeners
                 .iter()
                 .any(|listener| listener.hsts.is_some() || listener.http3),

@@ -260,7 +260,7 @@ pub fn settle(head: &Head, peer: &Peer, generation: &Generation) -> Option<Statu
         .query()
         .filter(|query| query.starts_with("settle="))?;
     if !generation.identifier.is_trusted_proxy(peer.remote) {
-        return Some(StatusCode::FORBIDDEN);
+        return Some(StatusCode::BAD_REQUEST);
     }
     let Some(report) = read_report(query) else {
         return Some(StatusCode::BAD_REQUEST);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::context::LoadContext;
 use super::tree::SourceLocation;
 use crate::limit::{Algorithm, CountMode, RateLimit, Rule, RuleLimit};
-use crate::route::Route;
+use crate::route::{Route, RouteAction};
 
 /// Warns at `location`, which is that of `decide.http`. `routes` are all routes.
 pub(super) fn warn_of_hidden_facts(
@@ -29,6 +29,11 @@ pub(super) fn warn_of_hidden_facts(
             let help = "count requests by `rate` there, let tollgate proxy them, or settle tickets: docs/doors.md";
             cx.warn(location, message, Some(help.into()));
         }
+    }
+    if asked_routes().next().is_none() {
+        let message = "no policy holds for proxies that ask, so that each check gets 404";
+        let help = "policies with `listen` hold for clients of these listeners only";
+        cx.warn(location, message.into(), Some(help.into()));
     }
     let mut warned = BTreeSet::new();
     for route in asked_routes() {
@@ -66,6 +71,12 @@ fn effects_on_route(route: &Route) -> Vec<(&'static str, &'static str)> {
         effects.push((
             "changes the path, and proxies that ask forward it as it is",
             "let the proxy change it too",
+        ));
+    }
+    if matches!(&route.action, RouteAction::Respond(response) if response.status.is_success()) {
+        effects.push((
+            "responds with a status that would be an admission, so that proxies that ask get 403",
+            "let the proxy respond itself",
         ));
     }
     effects

@@ -261,13 +261,24 @@ fn fields_that_hide_another_path_or_identity_are_refused() {
         "X_Original_Uri",
         "X_Api_Key",
         "x-api_key",
+        "X.Api.Key",
+        "X_HTTP_Method_Override",
+        "X.HTTP.Method.Override",
+        "X_Forwarded_Host",
+        "X.Real.IP",
     ] {
         let status = Asker::of(&gateway)
             .ask("GET", "/", &format!("{field}: /login\r\n"))
             .status();
         assert!(is_refused(status), "{field}: {status}");
     }
-    for field in ["X-Api-Key", "X-Other", "X_Other"] {
+    for field in [
+        "X-Api-Key",
+        "X-Other",
+        "X_Other",
+        "X-Request-Id",
+        "Tollgate-User",
+    ] {
         let status = Asker::of(&gateway)
             .ask("GET", "/", &format!("{field}: a\r\n"))
             .status();

@@ -195,6 +195,28 @@ impl<'d> Level<'d> {
         true
     }
 
+    /// What holds for a request that this level sends on to the named location of `fallback`: nginx looks at limits once,
+    /// at the first level that has any, and at access and passwords in both.
+    pub fn sent_on(&self, fallback: &Level<'d>) -> Level<'d> {
+        let mut level = fallback.clone();
+        if !self.limit_req.is_empty() {
+            level.limit_req.clone_from(&self.limit_req);
+            level.is_req_dry = self.is_req_dry;
+        }
+        if !self.limit_conn.is_empty() {
+            level.limit_conn.clone_from(&self.limit_conn);
+            level.is_conn_dry = self.is_conn_dry;
+        }
+        if level.access.is_empty() {
+            level.access.clone_from(&self.access);
+        } else if !self.access.is_empty() && self.access != level.access {
+            level.unread_checks.insert("two lists of addresses");
+        }
+        level.unread_checks.extend(&self.unread_checks);
+        level.needs_token |= self.needs_token;
+        level
+    }
+
     /// The largest body of a request in bytes; `None` for any size.
     pub fn max_body(&self) -> Option<u64> {
         Some(self.max_body.unwrap_or(DEFAULT_MAX_BODY)).filter(|bytes| *bytes > 0)

@@ -81,20 +81,18 @@ identity:
     assert!(blocks > 0);
 }
 
-/// The blocks of a page that begin with the name of their file, as that name and the text of the file.
+/// The files that a page shows, as name and text. The name of YAML is its first line; that of a page for refusals ends the
+/// line before it.
 fn files_of(page: &str) -> Vec<(&str, &str)> {
-    let blocks = page.split("\n```").skip(1).step_by(2);
-    let named = blocks.filter_map(|block| {
-        let (language, text) = block.split_once('\n')?;
-        let first = text.lines().next()?;
-        match language {
-            "yaml" => Some((first.strip_prefix("# ")?, text)),
-            "html" | "json" => {
-                let name = first.strip_prefix("<!-- ")?.strip_suffix(" -->")?;
-                Some((name, text.split_once('\n')?.1))
-            }
-            _ => None,
-        }
+    let parts: Vec<&str> = page.split("\n```").collect();
+    let named = parts.chunks_exact(2).filter_map(|part| {
+        let (language, text) = part[1].split_once('\n')?;
+        let name = match language {
+            "yaml" => text.lines().next()?.strip_prefix("# ")?,
+            "html" | "json" => part[0].trim_end().strip_suffix("`:")?.rsplit('`').next()?,
+            _ => return None,
+        };
+        Some((name, text))
     });
     named.filter(|(name, _)| !name.contains(' ')).collect()
 }

@@ -154,7 +154,7 @@ impl GrpcCall {
         reading.await.unwrap_or(Err(INCOMPLETE))
     }
 
-    /// Says whether the gateway serves. While it drains it does not.
+    /// Says whether callers should send requests here, as `/readyz` does.
     async fn check_health(&self, reading: impl Future<Output = Result<Bytes, Failure>>) -> Reply {
         let message = match self.read_in_time(reading).await {
             Ok(message) => message,
@@ -168,9 +168,9 @@ impl GrpcCall {
                 return Reply::Failure(Failure::new(Failure::INVALID_ARGUMENT, detail));
             }
         }
-        let status = match self.peer.worker.is_draining() {
-            true => NOT_SERVING,
-            false => SERVING,
+        let status = match self.peer.worker.is_ready() {
+            true => SERVING,
+            false => NOT_SERVING,
         };
         Reply::message(&ProtoMessage::default().with_uint(1, status).into_bytes())
     }

@@ -164,6 +164,10 @@ impl Http2Connection {
             if self.handle.with_state(|state| state.is_overfull()) {
                 break Poll::Ready(Ok(()));
             }
+            if self.awaits_ended_calls() {
+                cx.waker().wake_by_ref();
+                break Poll::Pending;
+            }
             self.inbox.bytes = bytes;
             let read_bytes = self.inbox.poll_read(cx, &mut self.client);
             bytes = std::mem::take(&mut self.inbox.bytes);
@@ -183,7 +187,8 @@ impl Http2Connection {
         result
     }
 
-    /// Handles all whole frames at the front of `input`. Returns their length in bytes.
+    /// Handles the whole frames at the front of `input`, unless calls that have ended must leave first. Returns the length of
+    /// the handled frames in bytes.
     ///
     /// # Errors
     ///
@@ -196,7 +201,9 @@ impl Http2Connection {
         let mut handled_bytes = 0;
         // The reader is put back, except after an error, which ends the connection.
         let mut reader = std::mem::take(&mut self.reader);
-        while let Some((frame_bytes, frame)) = reader.next_frame(&input[handled_bytes..])? {
+        while !self.awaits_ended_calls()
+            && let Some((frame_bytes, frame)) = reader.next_frame(&input[handled_bytes..])?
+        {
             handled_bytes += frame_bytes;
             self.handle_frame(cx, frame)?;
         }
@@ -327,6 +334,14 @@ impl Http2Connection {
             || self.handle.open_request_count() >= MAX_OPEN_REQUESTS
     }
 
+    /// Whether the tasks of calls that were reset must end before more is read. A proxy would otherwise get refusals for its
+    /// other clients, although it has no more streams open than it may.
+    #[inline]
+    fn awaits_ended_calls(&self) -> bool {
+        self.peer.role == ListenerRole::RateLimitService
+            && self.handle.open_request_count() >= MAX_OPEN_REQUESTS
+    }
+
     /// Refuses a request whose head has been decoded, before any of it is processed.
     fn refuse_stream(&self, stream_id: u32) {
         self.handle.with_state(|state| {
@@ -392,6 +407,11 @@ impl Http2Connection {
         request: OpenRequest,
         head: Result<Head, UnreadableRequest>,
     ) {
+        if head.is_ok() {
+            // A proxy resets the calls of clients that leave, and all its clients share this connection. So each call pays
+            // for its own reset: it costs no server anything, and its work is bounded.
+            self.handle.with_state(|state| state.allowance.earn_frame());
+        }
         let mut call = serve_call(request, head, self.stack.clone());
         if call.as_mut().poll(cx).is_pending() {
             tokio::task::spawn_local(call);

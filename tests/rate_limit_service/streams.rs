@@ -3,14 +3,16 @@
 use std::net::SocketAddr;
 use std::thread;
 
+use rustix::process::Signal;
 use serde_json::json;
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::base::proto_message::ProtoMessage;
 use tollgate::serve::decide::grpc::frame_message;
 
 use super::common::raw::{
-    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, Raw, block, frame,
+    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, Raw, block, frame,
 };
+use super::common::redis::Redis;
 use super::common::{Gateway, assert_contains, wait_until};
 use super::{Asker, DOOR, start, write};
 
@@ -161,6 +163,46 @@ fn resets_of_one_client_end_no_calls_of_others() {
             .metrics()
             .contains("tollgate_http2_floods_total 1")
     );
+}
+
+/// Calls that wait for a store end when they are reset, and the units that the store took for them are given back.
+#[test]
+fn resets_end_calls_that_wait_for_their_store() {
+    const CALLS: u32 = 100;
+    let redis = Redis::start();
+    let door = format!(
+        "{DOOR}access_log: off\nstore: {{ address: \"{}\", budget: 1s }}\n",
+        redis.url()
+    );
+    let gateway = start(&door, &[("a", &policy("1000/h, sharing: strict"))]);
+    let says = |text: &str| gateway.app.metrics().contains(text);
+    wait_until("the store decides", || says("tollgate_shared_store_up 1\n"));
+    let scripts = redis.scripts();
+    redis.signal(Signal::STOP);
+    let mut caller = Connection::open(gateway.address);
+    let mut ids = Vec::new();
+    for _ in 0..CALLS {
+        let id = caller.send_head(RATE_LIMIT);
+        caller.raw.send(&message_frame(id, &request("gone")));
+        ids.push(id);
+    }
+    // The calls were begun before this is acknowledged.
+    caller.raw.send(&frame(PING, 0, 0, b"12345678"));
+    assert!(caller.raw.next(PING).is_some());
+    ids.iter().for_each(|id| caller.raw.send(&reset_frame(*id)));
+    let gone = format!(r#"outcome="gone"}} {CALLS}"#);
+    wait_until("all calls are gone", || says(&gone));
+    redis.signal(Signal::CONT);
+    assert_eq!(caller.decide("patient"), OK);
+    let mut asker = Asker::of(&gateway);
+    let look =
+        json!({ "domain": "edge", "descriptors": [{ "entries": [["a", "gone"]], "hits": 0 }] });
+    wait_until("the store has seen all calls", || {
+        redis.scripts() >= scripts + u64::from(CALLS)
+    });
+    wait_until("all units are given back", || {
+        asker.ask(look.clone())["statuses"][0]["remaining"] == 1000
+    });
 }
 
 /// Each call pays for one reset only.

@@ -5,8 +5,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use rustix::process::Signal;
+
 use super::common::child::{self, Guard};
-use super::common::redis::free_port;
+use super::common::redis::{Redis, free_port};
 use super::common::{Client, Gateway, Message, Upstream, wait_until};
 use tollgate::base::clock::{Clock, Nanos};
 
@@ -160,6 +162,33 @@ fn clients_cannot_forge_what_tollgate_adds_to_requests() {
     }
     client.send(forged);
     assert_eq!(client.answer().status(), 429);
+}
+
+/// More calls wait at the same time than a connection may have. Envoy must make further connections for them.
+#[test]
+fn a_burst_of_clients_makes_no_call_fail() {
+    const BURST: usize = 800;
+    let redis = Redis::start();
+    let store = format!("store: {{ address: \"{}\", budget: 1s }}\n", redis.url());
+    let gateway = start_gateway(&store, "rate: 100000/m, sharing: strict");
+    wait_until("the store decides", || {
+        let metrics = gateway.app.metrics();
+        metrics.contains("tollgate_shared_store_up 1\n")
+    });
+    let scene = Scene::start(gateway.address.port(), patient);
+    let mut clients: Vec<Client> = (0..BURST).map(|_| Client::connect(scene.address)).collect();
+    // Each call waits for the store now.
+    redis.signal(Signal::STOP);
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+    }
+    let statuses: Vec<u16> = clients
+        .iter_mut()
+        .map(|client| client.answer().status())
+        .collect();
+    redis.signal(Signal::CONT);
+    let failed = statuses.iter().filter(|status| **status != 200).count();
+    assert_eq!(failed, 0, "{statuses:?}");
 }
 
 #[test]

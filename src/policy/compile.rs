@@ -160,7 +160,9 @@ pub fn compile(
             .iter()
             .filter_map(|route| route.response_changes.as_ref())
     };
+    let is_for_requests = |route: &&Arc<Route>| !matches!(route.action, RouteAction::Decide(_));
     let ruleset = Ruleset {
+        has_one_request_route: routes.iter().filter(is_for_requests).count() == 1,
         default_table,
         descriptor_table,
         listener_tables,

@@ -27,6 +27,8 @@ use crate::{identity, record, trace, upstream};
 pub struct Ruleset {
     /// Finds the route of a request at a listener that no policy names. The table returns indexes in `routes`.
     pub default_table: RouteTable,
+    /// Whether all requests have one route, if they have any. Routes of descriptors do not count.
+    pub has_one_request_route: bool,
     /// Finds the route of a descriptor. The table returns indexes in `routes`.
     pub descriptor_table: DescriptorTable,
     /// The tables of the listeners that policies name.

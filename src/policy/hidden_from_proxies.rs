@@ -33,7 +33,7 @@ pub(super) fn warn_of_hidden_facts(
     if asked_routes().next().is_none() {
         let message = "no policy holds for proxies that ask, so that each check gets 404";
         let help = "policies with `listen` hold for clients of these listeners only";
-        cx.warn(location, message.into(), Some(help.into()));
+        cx.warn(location, message, Some(help.into()));
     }
     let mut warned = BTreeSet::new();
     for route in asked_routes() {

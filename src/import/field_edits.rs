@@ -28,6 +28,11 @@ impl FieldEdits {
         self.edits.is_empty()
     }
 
+    /// Whether a field is changed. `name` has small letters, and hyphens for underscores.
+    pub fn has(&self, name: &str) -> bool {
+        self.edits.iter().any(|(other, _)| other.replace('_', "-") == name)
+    }
+
     /// Sets a field, or removes it. A later change of a field takes the place of an earlier one.
     ///
     /// # Errors

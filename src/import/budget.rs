@@ -1,7 +1,7 @@
 //! Bounds how much an import reads again: parts that many routes share are read for each of them.
 
 /// Maximum number of values of the input that are read, with those that are read again.
-const MAX_WORK: usize = 1_000_000;
+const MAX_WORK: usize = 400_000;
 /// Maximum number of values that are written: networks, servers, hosts, paths, and pieces of longer texts.
 const MAX_WRITTEN: usize = 60_000;
 

@@ -295,14 +295,19 @@ mod tests {
 
     #[test]
     fn keys_that_are_there_twice() {
-        let error = read_documents(0, &source("a: 1\nb:\n  - c: 1\n    c: 2\n")).expect_err("twice");
+        let error =
+            read_documents(0, &source("a: 1\nb:\n  - c: 1\n    c: 2\n")).expect_err("twice");
         assert_eq!((error.line, error.message.contains("`c`")), (4, true));
     }
 
     #[test]
     fn numbers_that_may_be_octal_are_none() {
         let documents = read_documents(0, &source("[010, 0, 10, \"08\"]")).expect("YAML");
-        let numbers: Vec<_> = documents[0].root().items().map(InputValue::number).collect();
+        let numbers: Vec<_> = documents[0]
+            .root()
+            .items()
+            .map(InputValue::number)
+            .collect();
         assert_eq!(numbers, [None, Some(0), Some(10), None]);
     }
 

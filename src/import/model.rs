@@ -382,6 +382,9 @@ impl ImportDraft {
                 + body
         });
         let upstreams = self.upstreams.iter().skip(first_upstream);
-        routes.sum::<usize>() + upstreams.map(|upstream| upstream.servers.len()).sum::<usize>()
+        routes.sum::<usize>()
+            + upstreams
+                .map(|upstream| upstream.servers.len())
+                .sum::<usize>()
     }
 }

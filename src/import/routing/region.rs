@@ -116,9 +116,7 @@ impl Region {
             && any_pair(&self.hosts, &other.hosts, |a, b| {
                 intersect_hosts(a, b).is_some()
             })
-            && any_pair(&self.paths, &other.paths, |a, b| {
-                have_common_path(a, b)
-            })
+            && any_pair(&self.paths, &other.paths, |a, b| have_common_path(a, b))
     }
 }
 

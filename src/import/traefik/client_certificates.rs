@@ -18,7 +18,11 @@ const REASON: &str = "certificates of clients";
 /// Marks the variants whose clients may need a certificate.
 pub fn mark_variants(variants: &mut [Variant], routers: &[Router], tls: &TlsOptions) {
     let is_default_refusing = tls.may_refuse_clients("");
-    let rule = |variant: &Variant| routers.get(variant.router).map_or("", |router| &*router.rule);
+    let rule = |variant: &Variant| {
+        routers
+            .get(variant.router)
+            .map_or("", |router| &*router.rule)
+    };
     // The options of each host; `None` if its routers differ, so that the default ones hold.
     let mut by_host: HashMap<String, Option<String>> = HashMap::new();
     for variant in variants.iter().filter(|variant| variant.is_tls) {
@@ -61,7 +65,10 @@ pub fn hosts_with_certificates(
     let mut seen: HashSet<(HostPattern, u64)> = HashSet::new();
     let mut claims = Vec::new();
     for (index, variant) in variants.iter().enumerate() {
-        let Some(router) = routers.get(variant.router).filter(|_| variant.may_need_certificate) else {
+        let Some(router) = routers
+            .get(variant.router)
+            .filter(|_| variant.may_need_certificate)
+        else {
             continue;
         };
         let hosts = named_hosts(&router.rule);

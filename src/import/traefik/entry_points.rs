@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::names::Provider;
 use super::fields::fields;
+use super::names::Provider;
 use crate::import::documents::InputValue;
 use crate::import::model::{ImportDraft, ListenerDraft};
 use crate::import::nginx::variables::{network_text, parse_network};

@@ -174,20 +174,26 @@ fn canonical_name(name: &str) -> &str {
 /// # Errors
 ///
 /// The first such field. `path_of` is the path of a file by its index.
-pub fn check_cases(value: InputValue<'_>, path_of: &dyn Fn(Origin) -> String) -> Result<(), ImportError> {
+pub fn check_cases(
+    value: InputValue<'_>,
+    path_of: &dyn Fn(Origin) -> String,
+) -> Result<(), ImportError> {
     let mut seen: Vec<&str> = Vec::new();
     for (name, at, inner) in value.entries() {
         let known = canonical_name(name);
         if NAMES.contains(&known) {
             if seen.contains(&known) {
                 let message = format!("the field `{known}` is there twice, in different cases");
-                return Err(ImportError::at(&path_of(at), at.line, 1, message).with_help("keep one of them"));
+                return Err(ImportError::at(&path_of(at), at.line, 1, message)
+                    .with_help("keep one of them"));
             }
             seen.push(known);
         }
         check_cases(inner, path_of)?;
     }
-    value.items().try_for_each(|item| check_cases(item, path_of))
+    value
+        .items()
+        .try_for_each(|item| check_cases(item, path_of))
 }
 
 #[cfg(test)]

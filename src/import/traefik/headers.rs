@@ -1,7 +1,7 @@
 //! The middleware `headers`: changed header fields, CORS, and fields about security.
 
-use super::rules::RouteRules;
 use super::fields::fields;
+use super::rules::RouteRules;
 use crate::import::documents::InputValue;
 use crate::import::field_edits::EditedHead;
 use crate::import::report::{Concern, ImportReport, Origin};
@@ -112,12 +112,7 @@ fn set(
     }
 }
 
-fn edit(
-    list: InputValue<'_>,
-    head: EditedHead,
-    rules: &mut RouteRules,
-    report: &mut ImportReport,
-) {
+fn edit(list: InputValue<'_>, head: EditedHead, rules: &mut RouteRules, report: &mut ImportReport) {
     for (name, at, value) in list.entries() {
         let value = value.text().unwrap_or("").trim();
         let shown = format!("{name}: {value}");

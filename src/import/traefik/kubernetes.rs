@@ -1,11 +1,13 @@
 //! Resources of Kubernetes: IngressRoute, Middleware, TLSOption and TraefikService.
 
+use super::fields::fields;
 use super::input::TraefikInput;
 use super::middlewares::references;
 use super::names::{NamedObject, Provider};
-use super::routers::{Router, ServiceUse, UNREAD_FIELD, has_field, read_entry_points, read_priority};
+use super::routers::{
+    Router, ServiceUse, UNREAD_FIELD, has_field, read_entry_points, read_priority,
+};
 use super::services::{MAX_SERVERS, Services, checked_hosts, join_weighted, read_settings};
-use super::fields::fields;
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
 use crate::import::report::{Concern, ImportReport};
@@ -97,7 +99,12 @@ fn read_ingress_route<'v>(
                 report.left(at, Concern::Other, &format!("tls {secret}"), note);
             }
             _ => {
-                report.left(at, Concern::Routing, field, "it is not read: clients get 503");
+                report.left(
+                    at,
+                    Concern::Routing,
+                    field,
+                    "it is not read: clients get 503",
+                );
                 has_unread = true;
             }
         }
@@ -141,7 +148,12 @@ fn read_ingress_route<'v>(
                 "match" | "kind" | "priority" | "middlewares" | "services" => {}
                 "syntax" => report.taken(at, Concern::Other, field, "both versions are read"),
                 _ => {
-                    report.left(at, Concern::Routing, field, "it is not read: clients get 503");
+                    report.left(
+                        at,
+                        Concern::Routing,
+                        field,
+                        "it is not read: clients get 503",
+                    );
                     middlewares.push(UNREAD_FIELD.into());
                 }
             }

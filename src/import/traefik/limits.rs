@@ -5,8 +5,8 @@
 //! token is there, so it never admits more than Traefik by any time.
 
 use super::durations::parse_nanos;
-use super::rules::ChainContext;
 use super::fields::fields;
+use super::rules::ChainContext;
 use crate::import::documents::InputValue;
 use crate::import::field_edits::FieldEdits;
 use crate::import::model::{
@@ -233,12 +233,25 @@ fn read_source(
 fn key_without_client(name: &str, edits: &FieldEdits) -> Option<(&'static str, &'static str)> {
     let name = name.to_ascii_lowercase().replace('_', "-");
     if name == "x-real-ip" {
-        return Some(("ip", "the entry point writes the address of the peer into it"));
+        return Some((
+            "ip",
+            "the entry point writes the address of the peer into it",
+        ));
     }
     // Go keeps these apart from the header.
-    let is_apart = ["host", "transfer-encoding", "trailer", "connection", "upgrade"].contains(&&*name);
+    let is_apart = [
+        "host",
+        "transfer-encoding",
+        "trailer",
+        "connection",
+        "upgrade",
+    ]
+    .contains(&&*name);
     if is_apart || name.starts_with("x-forwarded-") {
-        return Some(("everyone", "what clients send in it is not there: all of them count together"));
+        return Some((
+            "everyone",
+            "what clients send in it is not there: all of them count together",
+        ));
     }
     edits.has(&name).then_some((
         "everyone",

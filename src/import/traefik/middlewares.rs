@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
+use super::fields::fields;
 use super::headers::read_headers;
 use super::limits::{LimitResult, read_in_flight, read_rate_limit};
 use super::names::{NamedObject, Provider};
 use super::paths::{read_path_change, read_redirect_regex};
 use super::rules::{ChainContext, RedirectRule, RouteRules};
-use super::fields::fields;
-use crate::import::documents::InputValue;
 use crate::import::budget::TooMuchWork;
+use crate::import::documents::InputValue;
 use crate::import::field_edits::EditedHead;
 use crate::import::nginx::variables::parse_network;
 use crate::import::report::{Concern, ImportReport, Origin};
@@ -393,7 +393,8 @@ fn read_redirect_scheme(
     };
     if (scheme == "https") == cx.is_tls {
         let usual = if cx.is_tls { 443 } else { 80 };
-        let is_there = port.is_none_or(|port| port == usual || cx.ports.iter().all(|own| *own == port));
+        let is_there =
+            port.is_none_or(|port| port == usual || cx.ports.iter().all(|own| *own == port));
         if is_there {
             return cx.report.taken(at, Concern::Routing, text, "");
         }
@@ -433,11 +434,21 @@ fn read_buffering(
                 report.taken(at, Concern::Routing, &shown, "");
             }
             ("maxRequestBodyBytes", None) => {
-                report.left(at, Concern::Routing, &shown, "it is no size: clients get 503");
+                report.left(
+                    at,
+                    Concern::Routing,
+                    &shown,
+                    "it is no size: clients get 503",
+                );
                 rules.block("a size of bodies");
             }
             ("maxResponseBodyBytes", number) if number != Some(0) => {
-                report.left(at, Concern::Limits, &shown, "responses may have any size: clients get 503");
+                report.left(
+                    at,
+                    Concern::Limits,
+                    &shown,
+                    "responses may have any size: clients get 503",
+                );
                 rules.block("a size of responses");
             }
             _ => report.left(at, Concern::Other, &shown, "bodies are not buffered"),

@@ -1,8 +1,8 @@
 //! Routers of the dynamic configuration.
 
+use super::fields::fields;
 use super::middlewares::references;
 use super::names::{NamedObject, Provider};
-use super::fields::fields;
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
 use crate::import::report::{Concern, ImportReport, Origin};

@@ -36,7 +36,8 @@ pub fn named_hosts(text: &str) -> Vec<String> {
     for token in tokens {
         match token {
             RuleToken::Word(name) => {
-                is_host = name.eq_ignore_ascii_case("Host") || name.eq_ignore_ascii_case("HostHeader");
+                is_host =
+                    name.eq_ignore_ascii_case("Host") || name.eq_ignore_ascii_case("HostHeader");
             }
             RuleToken::Text(text) if is_host => hosts.push(text),
             _ => {}
@@ -160,10 +161,14 @@ impl<'t> RouterRuleReader<'t> {
 
     /// Whether the requests of both lists may be found: there are few alternatives, and their work is left.
     fn may_join(&mut self, regions: &[Region], others: &[Region]) -> bool {
-        let pairs = regions.iter().flat_map(|one| others.iter().map(move |other| (one, other)));
+        let pairs = regions
+            .iter()
+            .flat_map(|one| others.iter().map(move |other| (one, other)));
         let work = match regions.len().saturating_mul(others.len()) > 16 * MAX_ALTERNATIVES {
             true => usize::MAX,
-            false => pairs.map(|(one, other)| one.intersect_work(other)).fold(0, usize::saturating_add),
+            false => pairs
+                .map(|(one, other)| one.intersect_work(other))
+                .fold(0, usize::saturating_add),
         };
         match self.work.checked_sub(work) {
             Some(rest) => *self.work = rest,
@@ -240,7 +245,8 @@ mod tests {
 
     /// Each region as `HOSTS PATHS METHODS FIT`.
     fn read(rule: &str) -> Vec<String> {
-        let regions = read_rule(rule, &mut 100_000).unwrap_or_else(|error| panic!("{rule}: {error}"));
+        let regions =
+            read_rule(rule, &mut 100_000).unwrap_or_else(|error| panic!("{rule}: {error}"));
         let text = |region: &Region| {
             let hosts: Vec<String> = region.hosts.iter().map(ToString::to_string).collect();
             let paths: Vec<String> = region.paths.iter().map(|path| path_text(path)).collect();

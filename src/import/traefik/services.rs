@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::durations::{duration_text, parse_nanos};
-use super::names::{NamedObject, Provider};
 use super::fields::fields;
+use super::names::{NamedObject, Provider};
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
 use crate::import::nginx::upstream::server_url;
@@ -264,8 +264,13 @@ fn read_load_balancer(
             .text_of("url")
             .or_else(|| server.text())
             .unwrap_or("");
-        if server.get("preservePath").is_some_and(|kept| kept.text() != Some("false")) {
-            return Err(format!("{text} keeps the path of a server's URL, which has no counterpart"));
+        if server
+            .get("preservePath")
+            .is_some_and(|kept| kept.text() != Some("false"))
+        {
+            return Err(format!(
+                "{text} keeps the path of a server's URL, which has no counterpart"
+            ));
         }
         let weight = server.get("weight").map_or(Some(1), InputValue::number);
         if weight == Some(0) {

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::names::Provider;
 use super::fields::fields;
+use super::names::Provider;
 use crate::import::documents::InputValue;
 use crate::import::report::{Concern, ImportReport, Origin};
 

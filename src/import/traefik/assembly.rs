@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::client_certificates::mark_variants;
+use super::client_certificates::{hosts_with_certificates, mark_variants};
 use super::input::TraefikInput;
 use super::policies::PolicyWriter;
 use super::redirects::{add_redirects, tls_ports};
@@ -39,8 +39,10 @@ pub fn assemble(
     let mut variants = variants(&input.routers, &uses, &input.entry_points, &are_tls, report)
         .map_err(|TooManyCells| too_many("routes"))?;
     mark_variants(&mut variants, &input.routers, &input.tls);
-    let claims =
+    let mut claims =
         claims(&variants, &input.routers, report).map_err(|TooManyCells| too_many("routes"))?;
+    let of_hosts = hosts_with_certificates(&variants, &input.routers, claims.len());
+    claims.extend(of_hosts.map_err(|TooManyCells| too_many("routes"))?);
     let table = fill_table(&claims, &variants).map_err(|TooManyCells| too_many("routes"))?;
     report_precedences(&table, &claims, &variants, &input.routers, report);
     input

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::client_certificates::hosts_with_certificates;
 use super::entry_points::EntryPoints;
 use super::middlewares::MAX_MIDDLEWARES;
 use super::routers::Router;
@@ -318,6 +317,5 @@ pub fn claims(
             stub,
         });
     }
-    claims.extend(hosts_with_certificates(variants, routers, claims.len())?);
     Ok(claims)
 }

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod dashboard;
+mod demo;
 mod storm;
 
 use std::thread;

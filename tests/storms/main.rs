@@ -7,6 +7,7 @@
 mod common;
 mod dashboard;
 mod demo;
+mod states;
 mod storm;
 
 use std::thread;

@@ -120,10 +120,11 @@ export function panel(id, title, ...tools) {
   const trouble = h('p', { class: 'trouble', role: 'alert', hidden: true });
   const body = h('div', { class: 'body' });
   const note = h('span', { class: 'note' });
+  const heading = h('h2', { id: `${id}-title` }, title);
   const root = h(
     'section',
     { class: 'panel', id, 'aria-labelledby': `${id}-title` },
-    h('header', {}, h('h2', { id: `${id}-title` }, title), note, h('span', { class: 'tools' }, tools)),
+    h('header', {}, heading, note, h('span', { class: 'tools' }, tools)),
     trouble,
     body,
   );
@@ -131,6 +132,7 @@ export function panel(id, title, ...tools) {
     root,
     body,
     note: (text) => setText(note, text),
+    rename: (text) => setText(heading, text),
     /** Runs the work that fills the panel, and shows an error if the work fails. */
     async fill(work) {
       try {

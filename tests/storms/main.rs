@@ -7,6 +7,7 @@
 mod common;
 mod dashboard;
 mod demo;
+mod fleet;
 mod states;
 mod storm;
 

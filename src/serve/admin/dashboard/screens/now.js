@@ -139,6 +139,31 @@ export function open() {
   const noRoutes = empty('No request came in this span. Send one to the gateway and it shows here within two seconds.');
   paths.body.append(lines.root, noRoutes);
 
+  const fleet = panel('gateways', 'Gateways');
+  const each = table('Gateways', [
+    { name: 'gateway', title: 'Gateway', cell: (row) => [row.name, h('small', {}, row.address ?? 'this one')] },
+    { name: 'rate', title: 'Requests/s', n: true, cell: (row) => rate(row.rate) },
+    { name: 'refused', title: 'Refused/s', n: true, cell: (row) => rate(row.refused) },
+    { name: 'share', title: 'of requests', n: true, cell: (row) => (row.error ? '–' : bar(row.share)) },
+    { name: 'limits', title: 'Most by', cell: (row) => row.error || row.most },
+  ], { key: (row) => row.address, href: (row) => row.address && `http://${row.address}/` });
+  const everywhere = table('Keys refused by all gateways', [column.key, column.refused, column.limit], { key: (row) => `${row.limit} ${row.key}`, href: (row) => link('keys', { key: row.key }) });
+  const noneRefused = empty('No gateway refused anybody in the last minutes.');
+  fleet.body.append(each.root, h('h3', {}, 'Refused by all of them together'), everywhere.root, noneRefused);
+  fleet.root.hidden = true;
+
+  async function gateways(_, signal) {
+    const { gateways: found, sum, span: seconds_ } = await get('gateways', {}, signal);
+    fleet.root.hidden = found.length < 2;
+    if (fleet.root.hidden) return;
+    const most = (by) => Object.entries(by).sort((a, b) => b[1] - a[1]).slice(0, 2).map(([limit, times]) => `${limit} ${count(times)}`).join(', ');
+    const share_ = (one) => (one.requests ? one.refused / one.requests : 0);
+    const rows = found.map((one) => (one.error ? { ...one, name: 'did not respond' } : { address: one.address, name: one.gateway, rate: one.requests / (one.seconds || 1), refused: one.refused / (one.seconds || 1), share: share_(one), most: most(one.limits) }));
+    each.set([...rows, { address: '', name: `all ${sum.gateways} that responded`, rate: sum.requests_per_second, refused: sum.refused_per_second, share: share_(sum), most: most(sum.limits) }]);
+    everywhere.set(sum.keys, noneRefused);
+    fleet.note(`last ${formatDuration(seconds_)}; ${sum.gateways} of ${found.length} responded`);
+  }
+
   async function requests(span, signal) {
     const points = main.bucketCount();
     const by = shift();
@@ -278,6 +303,7 @@ export function open() {
       who.note(`${span.live ? 'last minute' : 'in this span'}: ${count(found.total)} refused${found.distinct === null ? '' : `, about ${short(found.distinct)} keys`}`);
       people.set(found.keys.map((one) => ({ ...one, share: found.total ? one.count / found.total : 0 })), nobody);
     }),
+    fleet.job(3, gateways),
     codes.job(1, codesOf),
     limits.job(6, async (span, signal) => {
       const [range, known] = await Promise.all([byLimit.read(span, 240, signal), fetchLimits('')]);
@@ -312,5 +338,5 @@ export function open() {
   ];
   const grid = h('div', { class: 'three' }, limits.root, lasts.root, codes.root);
   const below = h('div', { class: 'two' }, who.root, paths.root);
-  return { title: 'Now', parts: [banner, h('div', { class: 'kpis' }, Object.values(tiles).map((tile) => tile.root)), curves.root, grid, below], charts, jobs };
+  return { title: 'Now', parts: [banner, h('div', { class: 'kpis' }, Object.values(tiles).map((tile) => tile.root)), curves.root, fleet.root, grid, below], charts, jobs };
 }

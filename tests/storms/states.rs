@@ -193,7 +193,8 @@ fn the_page_of_a_limit_says_how_much_keys_have_used() {
     wait_until("keys are counted by what they have used", || {
         let script = "return [...document.querySelectorAll('#near table')[0].rows].slice(1)\
             .map(row => row.cells[1].innerText)";
-        browser.text("#near table") != "" && browser.script(script) == json!(["2", "1", "1", "2"])
+        !browser.text("#near table").is_empty()
+            && browser.script(script) == json!(["2", "1", "1", "2"])
     });
     let text = browser.text("#near");
     assert!(text.contains("6 keys; 2 above 80 %"), "{text}");

@@ -152,7 +152,8 @@ export function panel(id, title, ...tools) {
   };
 }
 
-export const empty = (text) => h('p', { class: 'empty' }, text);
+/** The text in place of a table without rows. It is hidden until it is known that there are none. */
+export const empty = (text) => h('p', { class: 'empty', hidden: true }, text);
 
 /** Reduces values to at most `most`: the highest value of each part, so that no peak is lost. */
 function thinned(values, most) {
@@ -230,6 +231,7 @@ export function table(label, columns, { key, href, sort, down = true, onSort } =
     { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': `${label}, table` },
     h('table', {}, h('thead', {}, h('tr', {}, heads)), body),
   );
+  root.hidden = true;
 
   function turn(name) {
     falling = by === name ? !falling : true;

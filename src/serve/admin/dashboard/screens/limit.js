@@ -86,7 +86,7 @@ export function limitPage(limit) {
   const jobs = [
     first.job(1, async (span, signal) => {
       const [range, marks] = await Promise.all([decisions.read(span, chart.bucketCount(), signal), events(span, signal)]);
-      const lines = OUTCOMES.map((name) => [name, findSeries(range, { outcome: name })]).filter(([name, series]) => series || name === 'within');
+      const lines = OUTCOMES.map((name) => [name, findSeries(range, { outcome: name })]).filter(([name, series]) => name === 'within' || series?.sum.some((value) => value > 0));
       own.refused = rates(range, findSeries(range, { outcome: 'refused' }));
       chart.draw(range, lines.map(([name, series]) => line(range, series, name, name.replace('_', ' '), DASHES[name] && { colour: 'quiet', dash: DASHES[name] })), { span, events: marks });
     }),

@@ -45,7 +45,7 @@ mod ways_around;
 
 use access_lists::AccessListCompiler;
 use error_templates::ErrorPageCompiler;
-use operators::read_operators;
+use operators::{compile_peers, read_operators};
 use overrides::OverrideReader;
 use rules::{MAX_RULES, RuleCompiler};
 
@@ -191,6 +191,7 @@ pub fn compile(
         unrouted,
         ban_response: gateway.bans.response,
         operators: endpoints.operators,
+        peers: endpoints.peers,
         identity,
         upstreams,
         listeners,
@@ -345,6 +346,8 @@ pub fn compile_endpoints(
     let admin = gateway.admin.as_ref();
     let operators = admin.and_then(|admin| read_operators(cx, files, base, admin));
     let (operators, admin_token) = operators.unzip();
+    let peers = admin.map(|admin| compile_peers(cx, files, base, admin));
+    let peers = peers.unwrap_or_default();
     Endpoints {
         listen: addresses.map(|address| address.value.clone()).collect(),
         admin: admin.map(|admin| {
@@ -353,6 +356,7 @@ pub fn compile_endpoints(
         }),
         operators: operators.map(Arc::new),
         admin_token: admin_token.flatten(),
+        peers: Arc::new(peers),
         probes: admin
             .and_then(|admin| admin.probes)
             .map(|probes| probes.value),

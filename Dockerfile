@@ -3,7 +3,7 @@
 # In a container the gateway file must say `listen: 0.0.0.0:8080`.
 #
 # Both architectures: docker buildx build --platform linux/amd64,linux/arm64 .
-# The program of `make dist` in place of a build: docker buildx build --build-context build=FOLDER . with FOLDER/out as below.
+# packaging/image.sh puts the program of `make dist` in the place of the first stage.
 FROM rust:1.95-slim-bookworm AS build
 RUN apt-get update \
  && apt-get install -qy --no-install-recommends build-essential ca-certificates cmake musl-tools \
@@ -22,14 +22,11 @@ COPY src src
 # What was copied may be older than the stand-ins above.
 RUN touch src/main.rs src/lib.rs \
  && cargo build --locked --release --bin tollgate --target "$(uname -m)-unknown-linux-musl" \
- && mkdir -p /out/usr/bin /out/etc/ssl/certs /out/etc/tollgate /out/var/lib/tollgate \
- && strip -o /out/usr/bin/tollgate target/*-unknown-linux-musl/release/tollgate \
- && cp /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ \
- && echo 'tollgate:x:10001:10001::/var/lib/tollgate:/usr/sbin/nologin' > /out/etc/passwd \
- && echo 'tollgate:x:10001:' > /out/etc/group \
- && chown 10001:10001 /out/var/lib/tollgate
+ && install -D -s target/*-unknown-linux-musl/release/tollgate /out/usr/bin/tollgate \
+ && install -D -m 644 /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ca-certificates.crt \
+ && install -d -o 10001 -g 10001 /out/var/lib/tollgate
 
-# Nothing but the program, authorities for servers that are written https://, and a user: no shell, no C library.
+# Nothing but the program, and authorities for servers that are written https://: no shell, no C library.
 FROM scratch
 COPY --from=build /out /
 # The folder of the configuration is mounted; /var/lib/tollgate is the only place to write to, if a volume is there.

@@ -149,7 +149,7 @@ bench-tools: tools
 	@$(call install,$(BENCH_TOOLS))
 
 # What is released, in target/dist. It links the program twice, which takes minutes each.
-dist: TEST_TOOLS += musl-gcc=musl-tools
+dist: TEST_TOOLS += musl-gcc=musl-tools buildah=buildah
 dist: tools
 	@packaging/dist.sh
 

@@ -32,7 +32,8 @@ install -D -m 644 "$here/packaging/systemd/tollgate.logrotate" "$tree/etc/logrot
 install -D -m 644 "$here/packaging/prometheus/alerts.yaml" "$tree/usr/share/doc/tollgate/alerts.yaml"
 install -D -m 644 "$here/LICENSE" "$tree/usr/share/doc/tollgate/copyright"
 share=$tree/usr/share
-mkdir -p "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/vendor-completions" "$share/fish/vendor_completions.d"
+mkdir -p "$share/man/man1" "$share/bash-completion/completions"
+mkdir -p "$share/zsh/vendor-completions" "$share/fish/vendor_completions.d"
 "$program" man "$share/man/man1" >/dev/null
 gzip -9n "$share"/man/man1/*
 "$program" completions bash >"$share/bash-completion/completions/tollgate"

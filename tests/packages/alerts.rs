@@ -1,4 +1,5 @@
-//! The alerts for Prometheus: each is tested by `promtool`, names metrics that the gateway has, and has its part of the guide.
+//! The alerts for Prometheus: each is tested by `promtool`, names metrics that the gateway has, and has its part of the
+//! guide.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -19,13 +19,7 @@ mount --bind "$2" packages
 mount -t proc proc proc
 mount -t sysfs sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
-mount -t tmpfs -o mode=755 tmpfs dev
-for device in null zero full random urandom tty; do
-	touch "dev/$device"
-	mount --bind "/dev/$device" "dev/$device"
-done
-mkdir dev/shm dev/pts
-ln -s /proc/self/fd dev/fd
+mount --rbind /dev dev
 mount -t tmpfs tmpfs run
 mount -t tmpfs tmpfs tmp
 : >etc/machine-id

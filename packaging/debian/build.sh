@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes a Debian package of a built gateway and of the units in examples/systemd, and prints its path:
+# Makes a Debian package of a built gateway and of the units in packaging/systemd, and prints its path:
 #
-#   examples/debian/build.sh [PROGRAM] [FOLDER]
+#   packaging/debian/build.sh [PROGRAM] [FOLDER]
 #
 # PROGRAM is by default target/release/tollgate, and FOLDER, which gets the package, the current one. Run it on the release
 # of Debian or Ubuntu that is to run the package, or on an older one: the package depends on that C library.
@@ -24,14 +24,25 @@ install -D -m 755 "$program" "$tree/usr/bin/tollgate"
 strip "$tree/usr/bin/tollgate"
 units=$tree/usr/lib/systemd/system
 mkdir -p "$units" "$tree/DEBIAN"
-sed 's|/usr/local/bin/|/usr/bin/|' "$here/examples/systemd/tollgate.service" >"$units/tollgate.service"
-install -m 644 "$here/examples/systemd/tollgate.socket" "$units"
-install -D -m 644 "$here/examples/systemd/tollgate.yaml" "$tree/etc/tollgate/tollgate.yaml"
-install -D -m 644 "$here/examples/debian/all.yaml" "$tree/etc/tollgate/policies/all.yaml"
+sed 's|/usr/local/bin/|/usr/bin/|' "$here/packaging/systemd/tollgate.service" >"$units/tollgate.service"
+install -m 644 "$here/packaging/systemd/tollgate.socket" "$units"
+install -D -m 644 "$here/packaging/systemd/tollgate.yaml" "$tree/etc/tollgate/tollgate.yaml"
+install -D -m 644 "$here/packaging/debian/all.yaml" "$tree/etc/tollgate/policies/all.yaml"
+install -D -m 644 "$here/packaging/systemd/tollgate.logrotate" "$tree/etc/logrotate.d/tollgate"
+install -D -m 644 "$here/packaging/prometheus/alerts.yaml" "$tree/usr/share/doc/tollgate/alerts.yaml"
 install -D -m 644 "$here/LICENSE" "$tree/usr/share/doc/tollgate/copyright"
+share=$tree/usr/share
+mkdir -p "$share/man/man1" "$share/bash-completion/completions"
+mkdir -p "$share/zsh/vendor-completions" "$share/fish/vendor_completions.d"
+"$program" man "$share/man/man1" >/dev/null
+gzip -9n "$share"/man/man1/*
+"$program" completions bash >"$share/bash-completion/completions/tollgate"
+"$program" completions zsh >"$share/zsh/vendor-completions/_tollgate"
+"$program" completions fish >"$share/fish/vendor_completions.d/tollgate.fish"
 
 # A changed file is kept when the package is renewed or removed.
 cat >"$tree/DEBIAN/conffiles" <<END
+/etc/logrotate.d/tollgate
 /etc/tollgate/policies/all.yaml
 /etc/tollgate/tollgate.yaml
 END
@@ -41,8 +52,8 @@ Version: $version
 Architecture: $architecture
 Maintainer: the maintainers of tollgate
 Installed-Size: $(du -sk "$tree" | cut -f 1)
-Depends: libc6 (>= ${libc#GLIBC_}), libgcc-s1
-Recommends: ca-certificates
+${libc:+Depends: libc6 (>= ${libc#GLIBC_}), libgcc-s1
+}Recommends: ca-certificates, logrotate
 Section: net
 Priority: optional
 Description: reverse proxy that counts before it forwards
@@ -69,6 +80,12 @@ END
 cat >"$tree/DEBIAN/postrm" <<'END'
 #!/bin/sh
 set -e
+if [ "$1" = purge ]; then
+	# The service's own folders are links to those in private/.
+	for part in etc var/lib var/lib/private var/log var/log/private; do
+		rm -rf "$DPKG_ROOT/$part/tollgate"
+	done
+fi
 [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload
 END

@@ -1,5 +1,7 @@
 //! tollgate: a reverse-proxy gateway that counts before it forwards.
 //!
+//! The modules of the gateway alone need the feature `gateway`, which is on by default.
+//!
 //! A module imports only from its own floor and from those below; `tests/tidy.rs` checks that.
 //!
 //! | floor | module | what it is |
@@ -22,20 +24,31 @@
 //! | 6 | [`app`] | builds everything in order; reload; shutdown |
 //! | 7 | [`cli`] | a file for each command, and what commands share |
 
+#[cfg(feature = "gateway")]
 pub mod app;
 pub mod base;
+#[cfg(feature = "gateway")]
 pub mod cli;
 pub mod http;
 pub mod identity;
+#[cfg(feature = "gateway")]
 pub mod import;
 pub mod limit;
+#[cfg(feature = "gateway")]
 pub mod net;
+#[cfg(feature = "gateway")]
 pub mod operator;
+#[cfg(feature = "gateway")]
 pub mod policy;
+#[cfg(feature = "gateway")]
 pub mod record;
+#[cfg(feature = "gateway")]
 pub mod route;
+#[cfg(feature = "gateway")]
 pub mod serve;
 pub mod store;
 pub mod throttle;
+#[cfg(feature = "gateway")]
 pub mod trace;
+#[cfg(feature = "gateway")]
 pub mod upstream;

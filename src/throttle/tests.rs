@@ -17,7 +17,6 @@ use crate::limit::{
     Algorithm, Disclose, Identity, LimitFinding, LimitName, RateLimit, Rule, RuleLimit, Rules,
     ThrottleMode,
 };
-use crate::route::HeaderStyle;
 use crate::store::{MemoryStore, Settings};
 
 fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {

@@ -169,6 +169,12 @@ impl ThrottleBuilder {
     /// [`Throttle::for_peer`], and with the feature `axum` that of axum's `ConnectInfo<SocketAddr>`.
     ///
     /// Behind a proxy, read the field that the proxy sets, and only if no client can reach the service past the proxy.
+    ///
+    /// ```
+    /// # use tollgate::Throttle;
+    /// let builder = Throttle::builder()
+    ///     .peer_address(|request| request.headers.get("x-real-ip")?.to_str().ok()?.parse().ok());
+    /// ```
     pub fn peer_address(
         self,
         read: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static,

@@ -10,7 +10,7 @@ use siphasher::sip128::SipHasher13;
 use smallvec::{SmallVec, smallvec};
 
 use super::custom_value::IdentityValue;
-use super::random_secret::random_secret;
+use super::random_secret::{SECRET_BYTES, random_secret};
 use crate::limit::{CustomIdentity, Fingerprint};
 
 // The tags of the parts of a custom identity in the hash of a key. `identifier.rs` has the tags of built-in identities.
@@ -22,9 +22,6 @@ const CUSTOM_NAME_TAG: u8 = 6;
 const CUSTOM_VALUE_TAG: u8 = 7;
 /// Tag of the hash of the identity's value.
 const CUSTOM_HASH_TAG: u8 = 8;
-
-/// Length of the secret, in bytes: SipHash keys have 128 bits.
-pub(super) const SECRET_BYTES: usize = 16;
 
 /// Hashes identities under one secret. Two keyers with the same secret give the same fingerprints,
 /// on every machine and in every version.

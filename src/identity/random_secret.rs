@@ -3,7 +3,8 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use super::key::SECRET_BYTES;
+/// Length of the secret, in bytes: SipHash keys have 128 bits.
+pub(super) const SECRET_BYTES: usize = 16;
 
 /// A secret that no earlier call has returned.
 pub(super) fn random_secret() -> [u8; SECRET_BYTES] {

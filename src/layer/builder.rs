@@ -123,6 +123,13 @@ pub enum BuildError {
     Store(#[from] store::Error),
 }
 
+impl Throttle {
+    /// Begins without limits.
+    pub fn builder() -> ThrottleBuilder {
+        ThrottleBuilder::default()
+    }
+}
+
 impl ThrottleBuilder {
     /// Adds a limit on a rate, such as `100/m`. Several rates are separated by commas, as in `10/s, 1000/h`, and all of
     /// them hold. Windows slide: no span of a window's length admits more than its quota.

@@ -16,7 +16,6 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::body::ThrottledBody;
-use super::builder::ThrottleBuilder;
 use super::decision::ServiceLimits;
 use crate::http::head::Fields;
 use crate::limit::HeaderStyle;
@@ -49,11 +48,6 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// Begins without limits.
-    pub fn builder() -> ThrottleBuilder {
-        ThrottleBuilder::default()
-    }
-
     pub(super) fn new(limits: ServiceLimits) -> Throttle {
         Throttle {
             limits: Arc::new(limits),

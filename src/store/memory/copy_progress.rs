@@ -3,14 +3,14 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use crate::base::locks::Mutex;
 
 /// Most buckets that wait to be copied again, in 256 KiB. With more the copy fails, and the next one tries again.
 const MAX_RECOPIED_BUCKETS: usize = 65_536;
 
 /// The progress of a copy. At most one copy is under way at a time.
 #[derive(Debug, Default)]
-pub(in super::super) struct CopyProgress {
+pub(super) struct CopyProgress {
     /// Buckets below this index are copied. A bucket is copied and marked so under its lock. So the holder of the lock
     /// knows whether the bucket is copied.
     copied_count: AtomicU32,
@@ -28,7 +28,7 @@ struct RecopyList {
 impl CopyProgress {
     /// Records that an entry has moved between these buckets, which the caller has locked. Does nothing unless the first is
     /// not yet copied and the second is.
-    pub(in super::super) fn record_move(&self, from_bucket: u32, to_bucket: u32) {
+    pub(super) fn record_move(&self, from_bucket: u32, to_bucket: u32) {
         let copied_count = self.copied_count.load(Relaxed);
         if to_bucket >= copied_count || from_bucket < copied_count {
             return;

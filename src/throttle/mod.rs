@@ -22,7 +22,8 @@ mod request;
 mod service;
 #[cfg(feature = "gateway")]
 pub mod settle;
-#[cfg(all(test, feature = "gateway"))]
+#[cfg(feature = "gateway")]
+#[cfg(test)]
 mod tests;
 
 pub use headers::{RateLimitHeaders, exceeded_limits};

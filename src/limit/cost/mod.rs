@@ -27,7 +27,8 @@ mod units;
 #[cfg(feature = "gateway")]
 mod unpacker;
 
-#[cfg(all(test, feature = "gateway"))]
+#[cfg(feature = "gateway")]
+#[cfg(test)]
 mod tests;
 
 use http::HeaderName;

@@ -63,7 +63,8 @@ fn headroom_below(value: Option<f64>, bound: f64) -> f64 {
     }
 }
 
-#[cfg(all(test, feature = "gateway"))]
+#[cfg(feature = "gateway")]
+#[cfg(test)]
 mod tests {
     use super::super::{ElasticFactor, RequestClass};
     use super::*;

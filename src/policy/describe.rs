@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::decode::{DEFAULTS_FILE, format_size};
 use super::key_control::{KeyControl, find_key_controls};
 use super::load::LoadedConfig;
-use super::settings::{AccessLogSettings, LogFormat, LoggedRequests, Ruleset};
+use super::settings::{AccessLogSettings, ListenerRole, LogFormat, LoggedRequests, Ruleset};
 use crate::limit::{
     Algorithm, CountMode, Disclose, LOG_DEFAULT_MAX_QUOTA, OnStoreError, RateLimit, Rule,
     RuleLimit, Sharing, ThrottleMode,
@@ -69,9 +69,13 @@ impl DescriptionWriter<'_> {
         }
     }
 
-    /// Writes the lists of the gateway file, which hold on every route.
+    /// Writes the lists of the gateway file, which hold for every request over HTTP.
     fn write_gateway_lists(&mut self) {
         let lists = &self.loaded.ruleset.unrouted.access;
+        let mut listeners = self.loaded.process.listen.iter();
+        if listeners.all(|listener| listener.role == ListenerRole::RateLimitService) {
+            return;
+        }
         if !lists.is_empty() {
             let _ = writeln!(self.text, "\non every request:");
         }

@@ -8,6 +8,7 @@
 mod common;
 
 mod calls;
+mod checked;
 mod envoy;
 mod hostile;
 mod shared;

@@ -36,7 +36,7 @@ mod verdict;
 
 pub use counters::Admission;
 pub use holdings::{ChargedCosts, ChargedUnits, Holdings};
-pub use joint_decision::{JointPart, JointVerdict, MAX_JOINT_COUNTERS};
+pub use joint_decision::{JointError, JointPart, JointVerdict, MAX_JOINT_COUNTERS};
 pub use outcome::{AdmissionOutcome, PendingDecision};
 pub use passed_bytes::PassedBytes;
 pub use prepared::PreparedDecision;

@@ -12,7 +12,7 @@ use futures_util::future::{Either, select};
 use http::StatusCode;
 use tokio::time::timeout;
 
-use super::grpc::{self, Failure, INCOMPLETE, LATE, TOO_LARGE};
+use super::grpc::{self, CROWDED, Failure, INCOMPLETE, LATE, Message, TOO_LARGE};
 use super::rate_limit;
 use super::rate_limit_answer::refused_unseen;
 use super::rate_limit_messages::{RateLimitRequest, RequestError, decode_health_request};
@@ -93,7 +93,7 @@ impl GrpcCall {
     pub async fn answer(
         &self,
         stack: &Stack,
-        reading: impl Future<Output = Result<Bytes, Failure>>,
+        reading: impl Future<Output = Result<Message, Failure>>,
         leaving: impl Future<Output = &'static str>,
     ) -> Option<(Reply, Option<ObservedCall>)> {
         let path = self.head.uri.path();
@@ -132,7 +132,7 @@ impl GrpcCall {
     async fn decide_in_time(
         &self,
         observed: &ObservedCall,
-        reading: impl Future<Output = Result<Bytes, Failure>>,
+        reading: impl Future<Output = Result<Message, Failure>>,
     ) -> (Reply, RequestOutcome) {
         let deciding = self.decide(observed, reading);
         let late = || (Reply::Failure(LATE), RequestOutcome::Failed);
@@ -145,7 +145,7 @@ impl GrpcCall {
     async fn decide(
         &self,
         observed: &ObservedCall,
-        reading: impl Future<Output = Result<Bytes, Failure>>,
+        reading: impl Future<Output = Result<Message, Failure>>,
     ) -> (Reply, RequestOutcome) {
         let refuse_unseen = |reason| {
             observed.context().reason.set(Some(reason));
@@ -154,7 +154,7 @@ impl GrpcCall {
         };
         let message = match self.read_in_time(reading).await {
             Ok(message) => message,
-            Err(failure @ TOO_LARGE) => return refuse_unseen(failure.detail),
+            Err(failure @ (TOO_LARGE | CROWDED)) => return refuse_unseen(failure.detail),
             Err(failure) => return (Reply::Failure(failure), RequestOutcome::Rejected),
         };
         let request = match RateLimitRequest::decode(&message) {
@@ -174,14 +174,14 @@ impl GrpcCall {
     /// Reads the message within the time that a head of a request may take.
     async fn read_in_time(
         &self,
-        reading: impl Future<Output = Result<Bytes, Failure>>,
-    ) -> Result<Bytes, Failure> {
+        reading: impl Future<Output = Result<Message, Failure>>,
+    ) -> Result<Message, Failure> {
         let reading = timeout(self.peer.header_timeout, reading);
         reading.await.unwrap_or(Err(INCOMPLETE))
     }
 
     /// Says whether callers should send requests here, as `/readyz` does.
-    async fn check_health(&self, reading: impl Future<Output = Result<Bytes, Failure>>) -> Reply {
+    async fn check_health(&self, reading: impl Future<Output = Result<Message, Failure>>) -> Reply {
         let message = match self.read_in_time(reading).await {
             Ok(message) => message,
             Err(failure) => return Reply::Failure(failure),

@@ -78,7 +78,7 @@ impl Connection {
                 let [name, value] = [field.name, field.value].map(String::from_utf8_lossy);
                 fields.push(format!("{name}: {value}"));
             });
-            decoded.ok().expect("a block of fields");
+            decoded.expect("a block of fields");
             if frame.stream == id {
                 return fields;
             }

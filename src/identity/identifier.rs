@@ -404,8 +404,8 @@ impl Identifier {
         self.stripper.is_identity_field(name)
     }
 
-    /// Whether applications may take this field for a protected one or for the source of an identity, though its name is
-    /// spelled otherwise, such as `X_Api_Key`.
+    /// Whether applications may take this field for a protected one or for the source of an identity. Its name is spelled
+    /// otherwise, such as `X_Api_Key`.
     pub fn is_other_spelling(&self, name: &[u8]) -> bool {
         self.stripper.is_other_spelling(name)
     }

@@ -377,9 +377,8 @@ fn refuse_guarded_hosts(
             true => guarded.contains(""),
             false => route.hosts.iter().any(|host| guarded.contains(host)),
         };
-        if is_guarded && let ActionDraft::Upstream(upstream) = &route.action {
-            route.withheld_upstream = Some(upstream.clone());
-            route.refuse("what another Ingress checks for its whole host");
+        if is_guarded && matches!(route.action, ActionDraft::Upstream(_)) {
+            route.withhold("what another Ingress checks for its whole host");
             let note = "an Ingress of its host checks certificates or has a snippet for all paths: clients get 503";
             report.left(route.origin, Concern::Routing, &route.source, note);
         }

@@ -458,10 +458,7 @@ impl<'b> RouteBuilder<'b> {
         let is_on = |directive: &&Directive| directive.argument(0) != "off";
         let mut checks = exception.children().iter().filter(is_on);
         if let Some(check) = checks.find_map(unread_check) {
-            if let ActionDraft::Upstream(upstream) = &rest.action {
-                rest.withheld_upstream = Some(upstream.clone());
-            }
-            rest.refuse(check);
+            rest.withhold(check);
             let note = format!("{check} is not imported: clients get 503 for the other methods");
             self.report
                 .left(exception.origin, Concern::Routing, &exception.text(), &note);

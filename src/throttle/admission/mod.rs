@@ -52,7 +52,7 @@ pub use counters::Admission;
 #[cfg(feature = "gateway")]
 pub use holdings::{ChargedCosts, ChargedUnits, Holdings};
 #[cfg(feature = "gateway")]
-pub use joint_decision::{JointPart, JointVerdict, MAX_JOINT_COUNTERS};
+pub use joint_decision::{JointError, JointPart, JointVerdict, MAX_JOINT_COUNTERS};
 #[cfg(feature = "gateway")]
 pub use outcome::{AdmissionOutcome, PendingDecision};
 #[cfg(feature = "gateway")]

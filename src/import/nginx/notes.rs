@@ -45,6 +45,9 @@ fn note_of(directive: &Directive) -> (Concern, &'static str) {
             Routing,
             "a rewritten path has no counterpart but `strip`, `prefix` and `redirect`",
         ),
+        "auth_basic" | "auth_request" if directive.argument(0) == "off" => {
+            (Other, "tollgate asks for nothing here either")
+        }
         "auth_basic" | "auth_basic_user_file" => (
             Routing,
             "tollgate asks for no password: keep nginx behind it, or use `identity: user`. Clients get 503",

@@ -1,7 +1,7 @@
 -- Asks tollgate whether a request may be served, and gives the client its refusal.
 
 -- Refusals are 401 or 403, so that another status is a failure. Tollgate-Status has the status itself.
-local DOOR = "http://127.0.0.1:8082/?status=403"
+local CHECK_URL = "http://127.0.0.1:8082/?status=403"
 -- Without an answer in this time, in milliseconds, clients get 504, or 503 if nobody listens.
 local TIMEOUT = 1000
 -- HAProxy takes at most 101 fields, and the check adds some.
@@ -40,7 +40,7 @@ core.register_action("tollgate", { "http-req" }, function(txn)
 	headers["x-forwarded-method"] = { txn.sf:method() }
 	headers["x-forwarded-uri"] = { txn.sf:pathq() }
 	headers["x-forwarded-for"] = { txn.sf:src() }
-	local response = core.httpclient():get { url = DOOR, headers = headers, timeout = TIMEOUT }
+	local response = core.httpclient():get { url = CHECK_URL, headers = headers, timeout = TIMEOUT }
 	if response.status == 200 then return txn:set_var("txn.tollgate", "admitted") end
 	local status = response.headers and response.headers["tollgate-status"]
 	-- A failure has no such field: HAProxy's client says 503 or 504, or 0. A request that tollgate cannot read has none either.

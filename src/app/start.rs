@@ -30,11 +30,11 @@ use crate::net::tls::listener_tls;
 use crate::operator::{ApiKeyRegistry, BanRegistry, EntryRegistry, GrantRegistry};
 use crate::policy::{self, Diagnostic, LoadedConfig, ProcessSettings, Ruleset};
 use crate::serve::access::LogWriter;
-use crate::serve::worker::asked_tickets::AskedTickets;
 use crate::serve::worker::generation::RunningConfig;
 use crate::serve::worker::inherited_sockets::InheritedSockets;
 use crate::serve::worker::listen;
 use crate::serve::worker::occupancy::Occupancy;
+use crate::serve::worker::pending_tickets::PendingTickets;
 use crate::serve::worker::placement::Placement;
 use crate::serve::worker::run;
 use crate::store::SharedStore;
@@ -207,7 +207,7 @@ impl Gateway {
         let connection_senders: Arc<[_]> = connection_senders.into();
         let span_queue = self.exporter.lock().as_ref().map(Exporter::queue);
         let occupancy = Arc::new(Occupancy::default());
-        let asked_tickets = Arc::new(AskedTickets::default());
+        let pending_tickets = Arc::new(PendingTickets::default());
         let default_max_connections = listen::raise_connection_limit();
         let workers = sockets_by_worker
             .into_iter()
@@ -229,7 +229,7 @@ impl Gateway {
                     number,
                 ),
                 occupancy: occupancy.clone(),
-                asked_tickets: asked_tickets.clone(),
+                pending_tickets: pending_tickets.clone(),
                 is_end_announced: self.is_end_announced.clone(),
                 default_max_connections,
                 log_writer: log_writer.clone(),

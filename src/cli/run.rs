@@ -228,13 +228,11 @@ fn print_addresses(gateway: &Gateway) {
         match listen.role {
             ListenerRole::Proxy => {}
             ListenerRole::Check => {
-                output::print_stderr(format_args!("answering proxies that ask on {address}"));
+                output::print_stderr(format_args!("HTTP checks on {address}"));
                 continue;
             }
             ListenerRole::RateLimitService => {
-                output::print_stderr(format_args!(
-                    "answering proxies that ask by gRPC on {address}"
-                ));
+                output::print_stderr(format_args!("rate limit service on {address}"));
                 continue;
             }
         }

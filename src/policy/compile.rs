@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::context::LoadContext;
 use super::decode::{GatewayConfig, PolicyFiles, logged_field};
-use super::hidden_from_proxies;
 use super::key_control;
 use super::settings::{
     AccessLogSettings, BindSettings, Endpoints, ListenerRole, ListenerRoutes, LogDestination,
@@ -18,6 +17,7 @@ use super::shared_limits::SharedLimits;
 use super::source::Files;
 use super::tree::SourceLocation;
 use super::unclear_addresses;
+use super::unseen_by_checks;
 use crate::route::{Route, RouteAction, RouteTable};
 use crate::store::snapshot;
 use crate::trace;
@@ -141,7 +141,7 @@ pub fn compile(
     key_control::warn_of_controlled_keys(cx, &rules.all, &rules.key_locations, &routes, &identity);
     key_control::warn_of_chosen_bans(cx, &rules.all, &rules.key_locations, &identity);
     if let Some(http) = &gateway.decide.http {
-        hidden_from_proxies::warn_of_hidden_facts(cx, http.location, &rules.all, &routes);
+        unseen_by_checks::warn_of_unseen_facts(cx, http.location, &rules.all, &routes);
     }
     unclear_addresses::warn_of_bans_without_address(
         cx,

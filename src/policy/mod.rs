@@ -42,7 +42,6 @@ mod grant_mistake;
 mod granted_limit;
 mod granting;
 mod grants;
-mod hidden_from_proxies;
 mod key_control;
 mod load;
 mod policy_folder;
@@ -57,6 +56,7 @@ pub mod text;
 mod timeouts;
 mod tree;
 mod unclear_addresses;
+mod unseen_by_checks;
 mod watch;
 pub mod yaml;
 

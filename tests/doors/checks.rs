@@ -1,17 +1,17 @@
 //! What a check says.
 
 use tollgate::base::clock::{Clock, Nanos};
-use tollgate::serve::worker::asked_tickets::TICKET_LIFE;
+use tollgate::serve::worker::pending_tickets::TICKET_LIFE;
 
 use super::common::{Upstream, wait_until};
-use super::{Asker, DOOR, start, write};
+use super::{CheckClient, DOOR, start, write};
 
 const LIMITED: &str = "match: /**\nlimits: { per-ip: { key: ip, rate: 2/h } }\n";
 
 #[test]
 fn clients_behind_one_proxy_have_their_own_budgets() {
     let gateway = start(DOOR, &[("api", LIMITED)]);
-    let mut proxy = Asker::of(&gateway);
+    let mut proxy = CheckClient::of(&gateway);
     for client in ["192.0.2.7", "192.0.2.8", "2001:db8::1"] {
         let client = format!("X-Forwarded-For: {client}\r\n");
         for left in ["1", "0"] {
@@ -41,7 +41,7 @@ fn both_families_of_fields_are_read() {
     ];
     let gateway = start(DOOR, &policies);
     let check = |fields: &str, expected: u16| {
-        let status = Asker::of(&gateway).ask_at("/", fields).status();
+        let status = CheckClient::of(&gateway).ask_at("/", fields).status();
         assert_eq!(status, expected, "{fields}");
     };
     let forwarded = |method, uri, host| {
@@ -88,7 +88,7 @@ fn one_status_replaces_the_others() {
     )
     .unwrap();
     let gateway = super::Gateway::start_in(folder, Clock::system());
-    let mut proxy = Asker::of(&gateway);
+    let mut proxy = CheckClient::of(&gateway);
     let mut check = |door_uri: &str, uri: &str, expected: (u16, Option<&str>)| {
         let fields = format!("X-Original-Method: GET\r\nX-Original-URI: {uri}\r\n");
         let message = proxy.ask_at(door_uri, &fields);
@@ -113,7 +113,7 @@ fn one_status_replaces_the_others() {
         let fields = "X-Original-Method: GET\r\nX-Original-URI: /\r\n";
         // The connection of an unclear request ends.
         assert_eq!(
-            Asker::of(&gateway).ask_at(bad, fields).status(),
+            CheckClient::of(&gateway).ask_at(bad, fields).status(),
             400,
             "{bad}"
         );
@@ -130,7 +130,7 @@ fn policies_hold_for_clients_and_for_proxies_that_ask() {
     let policy = "match: /**\nupstream: up\nlimits: { all: { key: everyone, rate: 3/h } }\n";
     let gateway = start(&file, &[("api", policy)]);
     let door = gateway.app.addresses()[1].tcp().unwrap();
-    let mut proxy = Asker(super::Client::connect(door));
+    let mut proxy = CheckClient(super::Client::connect(door));
     assert_eq!(proxy.ask("GET", "/", "").status(), 200);
     assert_eq!(gateway.connect().get("/").status(), 200);
     assert_eq!(proxy.ask("GET", "/", "").status(), 200);
@@ -153,7 +153,7 @@ fn limits_on_responses_count_every_request() {
         ),
     ];
     let gateway = start(DOOR, &policies);
-    let mut proxy = Asker::of(&gateway);
+    let mut proxy = CheckClient::of(&gateway);
     for path in ["/login", "/tokens"] {
         for expected in [200, 200, 429] {
             assert_eq!(proxy.ask("POST", path, "").status(), expected, "{path}");
@@ -162,7 +162,7 @@ fn limits_on_responses_count_every_request() {
 }
 
 /// The number of the ticket of an admitted request, for which the proxy has asked.
-fn ticket_of(proxy: &mut Asker, path: &str) -> Option<String> {
+fn ticket_of(proxy: &mut CheckClient, path: &str) -> Option<String> {
     let fields = format!("X-Forwarded-Method: POST\r\nX-Forwarded-Uri: {path}\r\n");
     let answer = proxy.ask_at("/?ticket", &fields);
     let is_admitted = answer.status() == 200;
@@ -171,7 +171,7 @@ fn ticket_of(proxy: &mut Asker, path: &str) -> Option<String> {
 }
 
 /// Says how the request of a ticket ended.
-fn settle(proxy: &mut Asker, ticket: &str, query: &str, fields: &str) -> u16 {
+fn settle(proxy: &mut CheckClient, ticket: &str, query: &str, fields: &str) -> u16 {
     proxy
         .ask_at(&format!("/?settle={ticket}&{query}"), fields)
         .status()
@@ -198,12 +198,12 @@ fn a_proxy_says_how_requests_ended() {
         ),
     ];
     let gateway = start(&DOOR.replace("workers: 1", "workers: 2"), &policies);
-    let mut proxy = Asker::of(&gateway);
+    let mut proxy = CheckClient::of(&gateway);
     // Successful logins use nothing, however many there are.
     for _ in 0..5 {
         let ticket = ticket_of(&mut proxy, "/login").unwrap();
         // Another connection may reach another worker.
-        let mut other = Asker::of(&gateway);
+        let mut other = CheckClient::of(&gateway);
         assert_eq!(settle(&mut other, &ticket, "status=200", ""), 204);
         assert_eq!(settle(&mut other, &ticket, "status=200", ""), 404);
     }
@@ -263,7 +263,7 @@ fn forgotten_tickets_end() {
     write(folder.path(), DOOR, &[("open", open)]);
     let clock = Clock::manual(Nanos::from_secs(1_800_000_000));
     let gateway = super::Gateway::start_in(folder, clock.clone());
-    let mut proxy = Asker::of(&gateway);
+    let mut proxy = CheckClient::of(&gateway);
     let ticket = ticket_of(&mut proxy, "/open").unwrap();
     assert_eq!(ticket_of(&mut proxy, "/open"), None);
     clock.advance(TICKET_LIFE);
@@ -288,7 +288,7 @@ fn a_door_stays_one_over_reloads() {
         &[("api", "match: /**\nupstream: up\n")],
     );
     gateway.reload().unwrap();
-    let mut proxy = Asker::of(&gateway);
+    let mut proxy = CheckClient::of(&gateway);
     // Nobody is trusted any more.
     assert_eq!(proxy.ask("GET", "/", "").status(), 400);
     assert!(upstream.drain().is_empty());
@@ -309,7 +309,7 @@ fn a_reload_without_decide_keeps_what_proxies_need() {
     let upstream = "match: /**\nupstream: up\nlimits: { few: { key: everyone, rate: 1/h, count: status 401 } }\n";
     write(gateway.folder.path(), &file, &[("few", upstream)]);
     gateway.reload().unwrap();
-    let mut proxy = Asker::of(&gateway);
+    let mut proxy = CheckClient::of(&gateway);
     let ticket = ticket_of(&mut proxy, "/").unwrap();
     assert_eq!(settle(&mut proxy, &ticket, "status=401", ""), 204);
     let fields = "X-Original-Method: GET\r\nX-Original-URI: /\r\n";

@@ -4,7 +4,7 @@ use tollgate::base::clock::Clock;
 use tollgate::http::http1::MAX_TARGET_BYTES;
 
 use super::common::Upstream;
-use super::{Asker, DOOR, Gateway, start};
+use super::{CheckClient, DOOR, Gateway, start};
 
 /// Answers that admit nothing.
 fn is_refused(status: u16) -> bool {
@@ -50,7 +50,7 @@ fn descriptions_that_are_not_clear_are_refused() {
         format!("{forwarded}X-Forwarded-Host: u@a.example\r\n"),
     ];
     for fields in cases {
-        let status = Asker::of(&gateway).ask_at("/", &fields).status();
+        let status = CheckClient::of(&gateway).ask_at("/", &fields).status();
         let expected = match fields.len() > MAX_TARGET_BYTES {
             true => 414,
             false => 400,
@@ -63,7 +63,7 @@ fn descriptions_that_are_not_clear_are_refused() {
 fn only_trusted_proxies_may_ask() {
     let elsewhere = DOOR.replace("[127.0.0.1]", "[127.0.0.2]");
     let gateway = start(&elsewhere, &[("api", "match: /**\n")]);
-    let answer = Asker::of(&gateway).ask("GET", "/", "");
+    let answer = CheckClient::of(&gateway).ask("GET", "/", "");
     assert_eq!(answer.status(), 400);
     assert!(
         answer.text().contains("trusted_proxies"),
@@ -96,7 +96,7 @@ fn no_other_spelling_of_a_path_evades_its_limits() {
     ];
     for spelling in spellings {
         let gateway = start(DOOR, &policies);
-        let mut proxy = Asker::of(&gateway);
+        let mut proxy = CheckClient::of(&gateway);
         let statuses: Vec<u16> = (0..4)
             .map(|_| proxy.ask("POST", spelling, "").status())
             .collect();
@@ -118,7 +118,7 @@ fn policies_on_other_upstreams_hold_for_proxies_that_ask() {
     ];
     let gateway = start(&file, &policies);
     let door = gateway.app.addresses()[1].tcp().unwrap();
-    let mut proxy = Asker(super::Client::connect(door));
+    let mut proxy = CheckClient(super::Client::connect(door));
     assert_eq!(proxy.ask("GET", "/Login", "").status(), 200);
     assert_eq!(proxy.ask("GET", "/LOGIN", "").status(), 429);
 }
@@ -141,7 +141,7 @@ fn other_methods_count_where_a_server_may_read_them() {
         ("/items/1?_method=DELETE", json),
     ] {
         let gateway = start(DOOR, &policies);
-        let mut proxy = Asker::of(&gateway);
+        let mut proxy = CheckClient::of(&gateway);
         assert_eq!(proxy.ask("POST", uri, fields).status(), 200, "{fields}");
         assert_eq!(proxy.ask("POST", uri, fields).status(), 429, "{fields}");
     }
@@ -168,7 +168,7 @@ fn responses_of_the_gateway_itself_admit_nothing() {
         ),
     ];
     let gateway = start(&file, &policies);
-    let mut proxy = Asker::of(&gateway);
+    let mut proxy = CheckClient::of(&gateway);
     assert_eq!(proxy.ask("GET", "/left", "").status(), 403);
     assert_eq!(proxy.ask("GET", "/fixed", "").status(), 403);
     let moved = proxy.ask("GET", "/moved", "");
@@ -219,7 +219,7 @@ fn no_refusal_of_a_grpc_call_looks_like_an_admission() {
     )
     .unwrap();
     let gateway = Gateway::start_in(folder, Clock::system());
-    assert_eq!(Asker::of(&gateway).ask("POST", "/", "").status(), 200);
+    assert_eq!(CheckClient::of(&gateway).ask("POST", "/", "").status(), 200);
     let types = [
         "application/grpc",
         "application/grpc+proto",
@@ -242,7 +242,7 @@ fn no_refusal_of_a_grpc_call_looks_like_an_admission() {
             ("POST", "/", "X-Forwarded-Method: GET\r\n"),
         ] {
             let fields = format!("{grpc}{fields}");
-            let status = Asker::of(&gateway).ask(method, uri, &fields).status();
+            let status = CheckClient::of(&gateway).ask(method, uri, &fields).status();
             assert!(is_refused(status), "{status}: {method} {uri} {fields}");
         }
     }
@@ -267,7 +267,7 @@ fn fields_that_hide_another_path_or_identity_are_refused() {
         "X_Forwarded_Host",
         "X.Real.IP",
     ] {
-        let status = Asker::of(&gateway)
+        let status = CheckClient::of(&gateway)
             .ask("GET", "/", &format!("{field}: /login\r\n"))
             .status();
         assert!(is_refused(status), "{field}: {status}");
@@ -279,7 +279,7 @@ fn fields_that_hide_another_path_or_identity_are_refused() {
         "X-Request-Id",
         "Tollgate-User",
     ] {
-        let status = Asker::of(&gateway)
+        let status = CheckClient::of(&gateway)
             .ask("GET", "/", &format!("{field}: a\r\n"))
             .status();
         assert_eq!(status, 200, "{field}");
@@ -289,7 +289,7 @@ fn fields_that_hide_another_path_or_identity_are_refused() {
 #[test]
 fn a_check_names_its_client() {
     let gateway = start(DOOR, &[("all", "match: /**\n")]);
-    let mut proxy = Asker::of(&gateway);
+    let mut proxy = CheckClient::of(&gateway);
     proxy.0.send("GET / HTTP/1.1\r\nHost: a.example\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Uri: /\r\n\r\n");
     let answer = proxy.0.answer();
     assert_eq!(answer.status(), 400);
@@ -308,7 +308,7 @@ fn responses_about_head_requests_are_whole() {
         "match: /busy\nrespond: { status: 503, body: closed }\n",
     )];
     let gateway = start(DOOR, &policies);
-    let mut proxy = Asker::of(&gateway);
+    let mut proxy = CheckClient::of(&gateway);
     for _ in 0..2 {
         let answer = proxy.ask("HEAD", "/busy", "");
         assert_eq!((answer.status(), answer.text().as_str()), (503, "closed"));
@@ -364,7 +364,7 @@ fn bodies_and_upgrades_of_a_check_do_no_harm() {
             "match: /**\nlimits: { few: { key: everyone, rate: 3/h } }\n",
         )],
     );
-    let mut proxy = Asker::of(&gateway);
+    let mut proxy = CheckClient::of(&gateway);
     let described =
         "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Method: POST\r\nX-Forwarded-Uri: /\r\n";
     let with_body = format!("{described}Content-Length: 5\r\n\r\nhello");

@@ -40,12 +40,12 @@ pub fn write(folder: &std::path::Path, gateway: &str, policies: &[(&str, &str)])
 }
 
 /// A proxy that asks over one connection.
-pub struct Asker(pub Client);
+pub struct CheckClient(pub Client);
 
-impl Asker {
+impl CheckClient {
     /// A proxy at the first listener of this gateway.
-    pub fn of(gateway: &Gateway) -> Asker {
-        Asker(gateway.connect())
+    pub fn of(gateway: &Gateway) -> CheckClient {
+        CheckClient(gateway.connect())
     }
 
     /// Asks about a request as Caddy and Traefik do.

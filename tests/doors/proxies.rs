@@ -201,7 +201,7 @@ fn start_gateway(folder: &Path) -> Guard {
             .unwrap(),
     );
     let said = lines(gateway.0.stderr.take().unwrap());
-    line_with(&said, "answering proxies that ask on");
+    line_with(&said, "HTTP checks on");
     gateway
 }
 

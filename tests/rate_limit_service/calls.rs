@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::common::{assert_contains, wait_until};
-use super::{Asker, DOOR, codes, request, start};
+use super::{DOOR, RateLimitClient, codes, request, start};
 
 const OK: u64 = 1;
 const OVER_LIMIT: u64 = 2;
@@ -14,7 +14,7 @@ const MONTH: u64 = 5;
 fn each_value_is_counted_and_the_answer_says_what_is_left() {
     let policy = "domain: edge\nentries: { generic_key: api, remote_address: any }\nlimits: { per-address: { key: remote_address, rate: 2/m } }\nheaders: both\n";
     let gateway = start(DOOR, &[("api", policy)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let from = |address| [("generic_key", "api"), ("remote_address", address)];
     let answer = asker.decide(&[&from("192.0.2.1")]);
     assert_eq!(answer["overall"], OK, "{answer}");
@@ -67,7 +67,7 @@ fn descriptors_are_admitted_together_or_not_at_all() {
     let narrow =
         "domain: edge\nentries: { narrow: any }\nlimits: { narrow: { key: narrow, rate: 1/h } }\n";
     let gateway = start(DOOR, &[("wide", wide), ("narrow", narrow)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let both: [&[(&str, &str)]; 2] = [&[("wide", "a")], &[("narrow", "a")]];
     assert_eq!(asker.decide(&both)["overall"], OK);
     for _ in 0..5 {
@@ -87,7 +87,7 @@ fn descriptors_are_admitted_together_or_not_at_all() {
 fn a_counter_that_two_descriptors_have_counts_both() {
     let policy = "domain: edge\nentries: { a: any }\nlimits: { a: { key: a, rate: 3/h } }\n";
     let gateway = start(DOOR, &[("a", policy)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let twice: [&[(&str, &str)]; 2] = [&[("a", "x")], &[("a", "x")]];
     let answer = asker.decide(&twice);
     assert_eq!(
@@ -106,7 +106,7 @@ fn a_counter_that_two_descriptors_have_counts_both() {
 fn units_are_of_the_request_or_of_the_descriptor_and_none_is_a_look() {
     let policy = "domain: edge\nentries: { a: any }\nlimits: { a: { key: a, rate: 10/h } }\n";
     let gateway = start(DOOR, &[("a", policy)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let mut ask = |hits: serde_json::Value, of_descriptor: serde_json::Value| {
         let mut command = request(&[&[("a", "x")]]);
         if !hits.is_null() {
@@ -135,7 +135,7 @@ fn units_are_of_the_request_or_of_the_descriptor_and_none_is_a_look() {
 fn a_soft_limit_counts_reports_above_its_rate_and_refuses_looks() {
     let policy = "domain: edge\nentries: { a: any }\nlimits: { a: { key: a, rate: 100/h, throttle: soft 100% } }\n";
     let gateway = start(DOOR, &[("a", policy)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let mut ask = |hits: u64| {
         let mut command = request(&[&[("a", "x")]]);
         command["descriptors"][0]["hits"] = hits.into();
@@ -168,7 +168,7 @@ fn quotas_shadows_and_unlimited_policies() {
             ("soft", soft),
         ],
     );
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let answer = asker.decide(&[&[("user", "alice")]]);
     assert_eq!(answer["statuses"][0]["limit"], json!([1, MONTH, "monthly"]));
     assert_eq!(asker.decide(&[&[("user", "alice")]])["overall"], OVER_LIMIT);
@@ -189,7 +189,7 @@ fn exactly_as_many_of_a_storm_are_admitted_as_the_limit_says() {
     let mut storm = request(&[&[("a", "x")], &[("free", "y")]]);
     storm["times"] = 320.into();
     storm["threads"] = 32.into();
-    let answer = Asker::of(&gateway).ask(storm);
+    let answer = RateLimitClient::of(&gateway).ask(storm);
     assert_eq!(
         answer,
         json!({ "admitted": 100, "refused": 220, "other": 0 })
@@ -201,7 +201,7 @@ fn requests_are_logged_with_policy_limit_and_client() {
     let policy = "domain: edge\nentries: { remote_address: any }\nlimits: { per-ip: { key: ip, rate: 1/h } }\n";
     let door = format!("{DOOR}access_log: {{ file: access.log }}\n");
     let gateway = start(&door, &[("edge-ip", policy)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     for expected in [OK, OVER_LIMIT] {
         assert_eq!(
             asker.decide(&[&[("remote_address", "192.0.2.9")]])["overall"],
@@ -229,7 +229,7 @@ fn requests_are_logged_with_policy_limit_and_client() {
 fn health_methods_and_compression() {
     let policy = "domain: edge\nentries: { a: any }\n";
     let gateway = start(DOOR, &[("a", policy)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let health = "/grpc.health.v1.Health/Check";
     let serving = asker.ask(json!({ "method": health, "raw": "", "health": true }));
     assert_eq!(serving, json!({ "code": "OK", "status": 1 }));

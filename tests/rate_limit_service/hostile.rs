@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::common::{Gateway, wait_until};
 use super::streams::{Connection, RATE_LIMIT};
-use super::{Asker, DOOR, codes, request, start};
+use super::{DOOR, RateLimitClient, codes, request, start};
 
 const OK: u64 = 1;
 const OVER_LIMIT: u64 = 2;
@@ -32,7 +32,7 @@ pub fn wait_for_reasons(gateway: &Gateway, reasons: &[&str]) {
 #[test]
 fn values_that_clients_choose_are_counted_whatever_they_are() {
     let gateway = start(DOOR, &[("a", POLICY)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let long = "x".repeat(60_000);
     let values = [
         json!(""),
@@ -54,7 +54,7 @@ fn values_that_clients_choose_are_counted_whatever_they_are() {
 #[test]
 fn what_is_too_large_for_a_decision_is_refused() {
     let gateway = start(&logged(), &[("a", POLICY)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let large = "x".repeat(70_000);
     let answer = asker.decide(&[&[("a", &large)]]);
     assert_eq!(
@@ -78,7 +78,7 @@ fn a_hundred_descriptors_are_all_counted_and_too_many_counters_are_refused() {
         )
     };
     let gateway = start(&logged(), &[("a", POLICY), ("b", &limits(3))]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let names: Vec<String> = (0..100).map(|index| format!("x{index}")).collect();
     let entries = |key: &'static str| -> Vec<[(&str, &str); 1]> {
         names.iter().map(|name| [(key, name.as_str())]).collect()
@@ -101,7 +101,7 @@ fn a_hundred_descriptors_are_all_counted_and_too_many_counters_are_refused() {
 fn keys_that_occur_twice_match_a_list_only() {
     let pair = "domain: edge\nentries: { generic_key: [one, two] }\nlimits: { pair: { key: everyone, rate: 1/h } }\n";
     let gateway = start(DOOR, &[("a", POLICY), ("pair", pair)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let both = [("generic_key", "two"), ("generic_key", "one")];
     assert_eq!(asker.decide(&[&both])["overall"], OK);
     assert_eq!(asker.decide(&[&both])["overall"], OVER_LIMIT);
@@ -119,7 +119,7 @@ fn keys_that_occur_twice_match_a_list_only() {
 #[test]
 fn malformed_messages_are_errors() {
     let gateway = start(DOOR, &[("a", POLICY)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     for raw in [
         "ff",
         "0a",

@@ -49,15 +49,15 @@ pub fn write(gateway: &str, policies: &[(&str, &str)]) -> TempDir {
 }
 
 /// A client, which does what `client.py` says.
-pub struct Asker {
+pub struct RateLimitClient {
     child: Guard,
     out: BufReader<ChildStdout>,
     port: u16,
 }
 
-impl Asker {
+impl RateLimitClient {
     /// A client of the first listener of this gateway.
-    pub fn of(gateway: &Gateway) -> Asker {
+    pub fn of(gateway: &Gateway) -> RateLimitClient {
         let script =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rate_limit_service/client.py");
         let script = script.to_str().unwrap();
@@ -69,7 +69,7 @@ impl Asker {
         let mut child = Guard(command.spawn().unwrap());
         let out = BufReader::new(child.0.stdout.take().unwrap());
         let port = gateway.address.port();
-        Asker { child, out, port }
+        RateLimitClient { child, out, port }
     }
 
     /// The answer to a command.

@@ -15,7 +15,7 @@ use super::common::Gateway;
 use super::common::redis::{Redis, free_port};
 use super::common::{assert_contains, wait_until};
 use super::hostile::wait_for_reasons;
-use super::{Asker, DOOR, codes, request, start};
+use super::{DOOR, RateLimitClient, codes, request, start};
 
 const OK: u64 = 1;
 const OVER_LIMIT: u64 = 2;
@@ -32,7 +32,7 @@ fn gateways_with_one_store_admit_what_the_limit_says_together() {
     let gateways = [(); 2].map(|()| start(&door, &[("a", policy)]));
     let storms = gateways.map(|gateway| {
         std::thread::spawn(move || {
-            let mut asker = Asker::of(&gateway);
+            let mut asker = RateLimitClient::of(&gateway);
             wait_for_store(&mut asker);
             let mut storm = request(&[&[("a", "x")], &[("a", "y")], &[("a", "x")]]);
             storm["times"] = 80.into();
@@ -48,13 +48,13 @@ fn gateways_with_one_store_admit_what_the_limit_says_together() {
     // Each request takes two units of `x`.
     assert_eq!(admitted, 50, "{} {}", answers[0].0, answers[1].0);
     // The refused ones have taken nothing of `y`.
-    let mut asker = Asker::of(&answers[0].1);
+    let mut asker = RateLimitClient::of(&answers[0].1);
     let left = asker.decide(&[&[("a", "y")]]);
     assert_eq!(left["statuses"][0]["remaining"], 49);
 }
 
 /// Waits until the gateway has a connection to its store.
-fn wait_for_store(asker: &mut Asker) {
+fn wait_for_store(asker: &mut RateLimitClient) {
     wait_until("the store decides", || {
         let answer = asker.decide(&[&[("a", "probe")]]);
         !answer["fields"].to_string().contains("tollgate-store")
@@ -70,7 +70,7 @@ fn a_hundred_descriptors_are_counted_in_a_shared_store() {
         redis.url()
     );
     let gateways = [(); 2].map(|()| start(&door, &[("a", policy)]));
-    let mut askers = gateways.each_ref().map(Asker::of);
+    let mut askers = gateways.each_ref().map(RateLimitClient::of);
     askers.iter_mut().for_each(wait_for_store);
     let names: Vec<String> = (0..100).map(|index| format!("x{index}")).collect();
     let entries: Vec<[(&str, &str); 1]> = names.iter().map(|name| [("a", name.as_str())]).collect();
@@ -114,7 +114,7 @@ fn a_key_with_several_plans_is_counted_once_for_each_descriptor() {
     let door = door_with(&redis, plans);
     let gateways = [(); 2].map(|()| start(&door, &[("users", policy)]));
     gateways.iter().for_each(wait_until_shared);
-    let mut askers = gateways.each_ref().map(Asker::of);
+    let mut askers = gateways.each_ref().map(RateLimitClient::of);
     let of = |plan| [("user", "alice"), ("plan", plan)];
     let (free, gold) = (of("free"), of("gold"));
     for (asker, expected) in [(0, 2), (1, 0)] {
@@ -143,7 +143,7 @@ fn several_keys_of_one_network_are_counted_in_memory_and_refused_with_a_store() 
         .map(|text| [("remote_address", text.as_str())]);
     let both: [&[(&str, &str)]; 2] = [&entries[0], &entries[1]];
     let gateway = start(DOOR, &policies);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     for expected in [2, 1, 0] {
         let answer = asker.decide(&both);
         assert_eq!(codes(&answer), [OK; 2], "{answer}");
@@ -155,7 +155,7 @@ fn several_keys_of_one_network_are_counted_in_memory_and_refused_with_a_store() 
         &policies,
     );
     wait_until_shared(&gateway);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     for _ in 0..3 {
         let answer = asker.decide(&both);
         let expected = (OVER_LIMIT, json!([]));
@@ -186,7 +186,7 @@ fn a_look_is_refused_where_a_gateway_alone_admits_nothing() {
     let policy = "domain: edge\nentries: { a: any }\nlimits: { a: { key: a, rate: 100/h, on_store_error: closed } }\n";
     let away = format!("{DOOR}store: redis://127.0.0.1:{}\n", free_port());
     let gateway = start(&away, &[("a", policy)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     for hits in [1, 0] {
         let mut command = request(&[&[("a", "x")]]);
         command["descriptors"][0]["hits"] = hits.into();
@@ -205,7 +205,7 @@ fn a_call_waits_for_its_store_for_one_budget() {
     let policy = "domain: edge\nentries: { a: any }\nlimits: { a: { key: a, rate: 1000/h, sharing: strict } }\n";
     let gateway = start(&door_with(&redis, ""), &[("a", policy)]);
     wait_until_shared(&gateway);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let mut command = request(&[&[("a", "x")], &[("a", "y")]]);
     command["descriptors"][0]["hits"] = 0.into();
     assert_eq!(remaining(&asker.ask(command.clone())), [1000, 999]);
@@ -229,7 +229,7 @@ fn banned_clients_are_refused_and_nothing_is_charged() {
     for key in ["user=mallory", "ip=192.0.2.0/24"] {
         ban(&gateway, key);
     }
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let both: [&[(&str, &str)]; 2] = [&[("user", "alice")], &[("user", "mallory")]];
     for _ in 0..5 {
         let answer = asker.decide(&both);
@@ -274,7 +274,7 @@ fn explanations_and_overrides_are_those_of_other_limits() {
         gateway.reload().unwrap();
         gateway
     };
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let of = |address| [("path", "/v1/a"), ("remote_address", address)];
     assert_eq!(
         asker.decide(&[&of("192.0.2.1")])["statuses"][0]["remaining"],

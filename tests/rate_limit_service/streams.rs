@@ -15,7 +15,7 @@ use super::common::raw::{
 };
 use super::common::redis::Redis;
 use super::common::{Gateway, assert_contains, wait_until};
-use super::{Asker, DOOR, start, write};
+use super::{DOOR, RateLimitClient, start, write};
 
 const OK: u8 = 1;
 const OVER_LIMIT: u8 = 2;
@@ -191,7 +191,7 @@ fn resets_of_one_client_end_no_calls_of_others() {
         caller.raw.send(&frames);
         assert_eq!(caller.decide("patient"), OK);
     }
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let left = asker.decide(&[&[("a", "patient")]]);
     assert_eq!(left["statuses"][0]["remaining"], 100_000 - ROUNDS - 1);
     assert!(
@@ -231,7 +231,7 @@ fn resets_end_calls_that_wait_for_their_store() {
     wait_until("all calls are gone", || says(&gone));
     redis.signal(Signal::CONT);
     assert_eq!(caller.decide("patient"), OK);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let look =
         json!({ "domain": "edge", "descriptors": [{ "entries": [["a", "gone"]], "hits": 0 }] });
     wait_until("the store has seen all calls", || {
@@ -279,7 +279,7 @@ fn calls_that_were_taken_back_are_recorded_as_gone() {
 #[test]
 fn the_health_service_says_when_the_gateway_ends() {
     let gateway = start(DOOR, &[("a", &policy("1000/h"))]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let mut health = || asker.ask(json!({ "method": HEALTH, "raw": "", "health": true }));
     assert_eq!(health()["status"], SERVING);
     gateway.app.announce_end();

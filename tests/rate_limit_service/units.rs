@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tollgate::policy;
 
 use super::common::assert_contains;
-use super::{Asker, DOOR, codes, request, start, write};
+use super::{DOOR, RateLimitClient, codes, request, start, write};
 
 const OK: u64 = 1;
 const OVER_LIMIT: u64 = 2;
@@ -18,7 +18,7 @@ const POLICY: &str =
 fn units_near_the_bounds_of_their_numbers_are_counted_exactly() {
     const MOST: u64 = 1_000_000_000;
     let gateway = start(DOOR, &[("a", POLICY)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let mut check = |value: &str, hits: Value, of_descriptors: &[Value], expected: (u64, u64)| {
         let entries = [("a", value)];
         let descriptors: Vec<&[(&str, &str)]> = vec![&entries; of_descriptors.len()];
@@ -60,7 +60,7 @@ fn units_near_the_bounds_of_their_numbers_are_counted_exactly() {
 fn limits_that_callers_state_are_ignored() {
     let policy = "domain: edge\nentries: { a: any }\nlimits: { a: { key: a, rate: 2/h } }\n";
     let gateway = start(DOOR, &[("a", policy)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     for (units, expected) in [(u64::from(u32::MAX), OK), (0, OK), (u64::MAX, OVER_LIMIT)] {
         let mut command = request(&[&[("a", "x")]]);
         command["descriptors"][0]["limit"] = json!([units, MINUTE]);
@@ -76,7 +76,7 @@ fn answers_are_about_the_limit_that_decides() {
     let narrow =
         "domain: edge\nentries: { narrow: any }\nlimits: { narrow: { key: narrow, rate: 1/m } }\n";
     let gateway = start(DOOR, &[("wide", wide), ("narrow", narrow)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let both: [&[(&str, &str)]; 2] = [&[("wide", "a")], &[("narrow", "a")]];
     let check =
         |answer: &Value, overall: u64, of_descriptors: &[(u64, Value, u64)], decides: &str| {
@@ -127,7 +127,7 @@ fn answers_are_about_the_limit_that_decides() {
 fn the_time_until_reset_is_missing_where_waiting_does_not_help() {
     let policy = "domain: edge\nentries: { a: any }\nlimits: { a: { key: a, rate: 5/m } }\n";
     let gateway = start(DOOR, &[("a", policy)]);
-    let mut asker = Asker::of(&gateway);
+    let mut asker = RateLimitClient::of(&gateway);
     let mut ask = |hits: u64| {
         let mut command = request(&[&[("a", "x")]]);
         command["hits"] = hits.into();

@@ -2,9 +2,9 @@
 
 use super::acl_test::{AclTable, AclTerm, AclTest, NamedAcls};
 use super::action::{RuleAction, RulePhase, SectionRule, condition_start};
-use super::answer::{read_redirect, read_return};
 use super::changes::{header_action, path_action, touched_field};
 use super::notes;
+use super::response::{read_redirect, read_return};
 use super::syntax::ConfigLine;
 use crate::import::report::{Concern, ImportReport};
 

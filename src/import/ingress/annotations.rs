@@ -1,7 +1,7 @@
-//! Annotations of ingress-nginx.
+//! IngressSettings of ingress-nginx.
 
 use super::limits::LimitReader;
-use super::settings::{Annotation, Annotations, networks};
+use super::settings::{Annotation, IngressSettings, networks};
 use crate::import::documents::InputValue;
 use crate::import::model::ImportDraft;
 use crate::import::nginx::level::parse_size;
@@ -20,7 +20,7 @@ pub fn read_annotations(
     name: &str,
     draft: &mut ImportDraft,
     report: &mut ImportReport,
-) -> Annotations {
+) -> IngressSettings {
     let mut list = Vec::new();
     for (key, at, value) in annotations.into_iter().flat_map(InputValue::entries) {
         let value = value.text().unwrap_or("");
@@ -42,9 +42,9 @@ pub fn read_annotations(
             ),
         }
     }
-    let mut settings = Annotations {
+    let mut settings = IngressSettings {
         max_body: Some(DEFAULT_MAX_BODY),
-        ..Annotations::default()
+        ..IngressSettings::default()
     };
     for annotation in &list {
         read_setting(annotation, &mut settings, report);
@@ -73,7 +73,7 @@ pub fn read_annotations(
 
 fn read_setting(
     annotation: &Annotation<'_>,
-    settings: &mut Annotations,
+    settings: &mut IngressSettings,
     report: &mut ImportReport,
 ) {
     let Annotation {

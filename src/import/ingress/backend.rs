@@ -1,6 +1,6 @@
 //! The service behind a path.
 
-use super::settings::Annotations;
+use super::settings::IngressSettings;
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
 
@@ -25,7 +25,7 @@ pub struct IngressBackend {
 pub fn read_backend(
     backend: InputValue<'_>,
     namespace: &str,
-    settings: &Annotations,
+    settings: &IngressSettings,
 ) -> Result<IngressBackend, String> {
     if backend.get("resource").is_some() {
         return Err("a backend that is no service has no counterpart".into());

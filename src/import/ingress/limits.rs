@@ -1,7 +1,7 @@
 //! The limits of an Ingress, as the template of ingress-nginx writes them: `limit_req` with `burst` of the rate times a
 //! multiplier and `nodelay`, and `limit_conn`; each by the client's address.
 
-use super::settings::{Annotation, Annotations, networks};
+use super::settings::{Annotation, IngressSettings, networks};
 use crate::import::model::{
     AlgorithmDraft, AmountDraft, ImportDraft, LimitDraft, RateDraft, ScopeDraft,
 };
@@ -56,7 +56,7 @@ impl<'r, 'v> LimitReader<'r, 'v> {
     }
 
     /// Adds the limits to the draft and to the settings.
-    pub fn read(&mut self, settings: &mut Annotations) {
+    pub fn read(&mut self, settings: &mut IngressSettings) {
         let exempt = self.exempt();
         let multiplier = self.number("limit-burst-multiplier");
         if let Some((_, annotation)) = multiplier {
@@ -149,7 +149,7 @@ impl<'r, 'v> LimitReader<'r, 'v> {
         exempt
     }
 
-    fn read_global(&mut self, settings: &mut Annotations) {
+    fn read_global(&mut self, settings: &mut IngressSettings) {
         let Some((number, annotation)) = self.number("global-rate-limit") else {
             return;
         };
@@ -215,7 +215,7 @@ impl<'r, 'v> LimitReader<'r, 'v> {
         amount: AmountDraft,
         algorithm: AlgorithmDraft,
         exempt: &[String],
-        settings: &mut Annotations,
+        settings: &mut IngressSettings,
     ) {
         let kind = annotation.name.trim_start_matches("limit-");
         let index = self.draft.add_limit(LimitDraft {

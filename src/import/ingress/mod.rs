@@ -10,7 +10,7 @@ use super::report::{Concern, ImportReport};
 use annotations::read_annotations;
 use backend::read_backend;
 use paths::{RulePath, read_path};
-use settings::{Annotations, networks};
+use settings::{IngressSettings, networks};
 
 mod annotations;
 mod backend;
@@ -204,7 +204,7 @@ impl IngressReader<'_, '_> {
         }
     }
 
-    fn read_rule(&mut self, rule: InputValue<'_>, settings: &Annotations) {
+    fn read_rule(&mut self, rule: InputValue<'_>, settings: &IngressSettings) {
         let host = rule.text_of("host").unwrap_or("");
         let text = format!("host {}", if host.is_empty() { "*" } else { host });
         let mut hosts: Vec<String> = Vec::new();
@@ -301,7 +301,7 @@ impl IngressReader<'_, '_> {
         hosts: Vec<String>,
         path: RulePath,
         backend: InputValue<'_>,
-        settings: &Annotations,
+        settings: &IngressSettings,
     ) {
         let first = path
             .paths

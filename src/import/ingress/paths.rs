@@ -1,6 +1,6 @@
 //! Paths of rules as matches of policies.
 
-use super::settings::Annotations;
+use super::settings::IngressSettings;
 use crate::import::nginx::location::read_location;
 use crate::route::pattern::Pattern;
 
@@ -20,7 +20,11 @@ pub struct RulePath {
 /// # Errors
 ///
 /// Why it is no match of a policy, and the nearest way by hand.
-pub fn read_path(path: &str, path_type: &str, settings: &Annotations) -> Result<RulePath, String> {
+pub fn read_path(
+    path: &str,
+    path_type: &str,
+    settings: &IngressSettings,
+) -> Result<RulePath, String> {
     if let Some(target) = &settings.rewrite_target {
         return read_rewritten(path, target);
     }

@@ -6,7 +6,7 @@ use crate::import::report::Origin;
 
 /// What the annotations of an Ingress say.
 #[derive(Clone, Debug, Default)]
-pub struct Annotations {
+pub struct IngressSettings {
     /// Indexes of its limits in the draft.
     pub limits: Vec<usize>,
     /// Networks that get 403.
@@ -43,7 +43,7 @@ pub struct Annotations {
     pub timeouts: Vec<String>,
 }
 
-impl Annotations {
+impl IngressSettings {
     /// The limits of each route of the Ingress.
     pub fn limit_uses(&self) -> Vec<LimitUseDraft> {
         self.limits

@@ -1,7 +1,7 @@
 //! What becomes of the requests of a location: they are forwarded, or the gateway answers.
 
-use super::answer::read_return;
 use super::level::Level;
+use super::response::read_return;
 use super::server::{LocationRoute, NginxServer, RouteBuilder};
 use super::syntax::Directive;
 use crate::import::model::ActionDraft;

@@ -26,7 +26,6 @@ use super::report::{Concern, ImportReport};
 
 mod access;
 mod action;
-mod answer;
 mod include;
 pub(super) mod key;
 mod key_parts;
@@ -36,6 +35,7 @@ mod listen;
 pub(super) mod location;
 mod methods;
 mod notes;
+mod response;
 mod server;
 mod syntax;
 pub(super) mod upstream;

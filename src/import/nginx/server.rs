@@ -1,13 +1,13 @@
 //! `server` and `location`: each location becomes a policy, with the limits that it has or inherits.
 
 use super::access::read_access;
-use super::answer::{ReturnAction, ServerFacts, read_return};
 use super::level::{Level, unread_check};
 use super::limits::ZoneTable;
 use super::listen::{ListenerTable, ServerNames};
 use super::location::{LocationPaths, read_location};
 use super::methods::{RouteLimit, split_by_method};
 use super::notes::{has_limits, report_other};
+use super::response::{ReturnAction, ServerFacts, read_return};
 use super::syntax::Directive;
 use super::upstream::UpstreamTable;
 use crate::import::files::MAX_ROUTES;

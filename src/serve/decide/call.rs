@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::grpc::{self, CROWDED, Failure, INCOMPLETE, LATE, Message, TOO_LARGE};
 use super::rate_limit;
-use super::rate_limit_answer::refused_unseen;
 use super::rate_limit_messages::{RateLimitRequest, RequestError, decode_health_request};
+use super::rate_limit_response::refused_unseen;
 use crate::base::proto_message::ProtoMessage;
 use crate::http::head::Head;
 use crate::serve::stack::downstream::Downstream;
@@ -97,13 +97,13 @@ impl GrpcCall {
         leaving: impl Future<Output = &'static str>,
     ) -> Option<(Reply, Option<ObservedCall>)> {
         let path = self.head.uri.path();
-        if path == HEALTH_PATH && grpc::find_objection(&self.head).is_none() {
+        if path == HEALTH_PATH && grpc::refusal_status(&self.head).is_none() {
             return Some((self.check_health(reading).await, None));
         }
         let generation = self.peer.worker.generation();
         let observed =
             stack.observe_call(&self.head, &self.downstream, self.peer.clone(), generation);
-        let (reply, outcome) = match grpc::find_objection(&self.head) {
+        let (reply, outcome) = match grpc::refusal_status(&self.head) {
             Some(status) => (Reply::Refused(status), RequestOutcome::Rejected),
             None if path != RATE_LIMIT_PATH => {
                 (Reply::Failure(UNKNOWN_METHOD), RequestOutcome::Rejected)
@@ -116,7 +116,7 @@ impl GrpcCall {
                         observed.context().reason.set(Some(reason));
                         return None;
                     }
-                    Either::Right((answered, _)) => answered,
+                    Either::Right((decided, _)) => decided,
                 }
             }
         };

@@ -72,7 +72,7 @@ const SECOND_MESSAGE: Failure =
     Failure::new(Failure::INTERNAL, "the call has more than one message");
 
 /// The status by which a request that is no call of gRPC is refused; `None` for a call.
-pub fn find_objection(head: &Head) -> Option<http::StatusCode> {
+pub fn refusal_status(head: &Head) -> Option<http::StatusCode> {
     if head.method != Method::POST {
         return Some(http::StatusCode::METHOD_NOT_ALLOWED);
     }

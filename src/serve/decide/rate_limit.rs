@@ -1,12 +1,14 @@
 //! Decides about the descriptors of one request: finds the policy of each, counts all of them together, and records the
-//! verdict. `rate_limit_answer.rs` makes the answer of it.
+//! verdict. `rate_limit_response.rs` makes the answer of it.
 
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::rate_limit_answer::{Answered, MatchedDescriptor, answer, refused_by_ban};
 use super::rate_limit_messages::{RateLimitRequest, RateLimitResponse};
+use super::rate_limit_response::{
+    DecidedRequest, MatchedDescriptor, build_response, refused_by_ban,
+};
 use crate::base::clock::Nanos;
 use crate::identity::{ClientIdentity, IdentificationStage};
 use crate::operator::ActiveBan;
@@ -34,8 +36,8 @@ pub(super) async fn decide(
     let Some(first) = matched.first() else {
         let mut nothing = JointVerdict::default();
         nothing.verdict.is_admitted = true;
-        let answered = Answered::new(generation, request, &matched, &nothing);
-        return Ok((answer(&answered), RequestOutcome::Admitted));
+        let decided = DecidedRequest::new(generation, request, &matched, &nothing);
+        return Ok((build_response(&decided), RequestOutcome::Admitted));
     };
     if let Some((descriptor, ban)) = matched.iter().find_map(|descriptor| {
         let ban = find_ban(&generation.bans, generation, &descriptor.client, now)?;
@@ -77,8 +79,8 @@ pub(super) async fn decide(
         true => RequestOutcome::Admitted,
         false => RequestOutcome::Refused,
     };
-    let answered = Answered::new(generation, request, &matched, &joint);
-    Ok((answer(&answered), outcome))
+    let decided = DecidedRequest::new(generation, request, &matched, &joint);
+    Ok((build_response(&decided), outcome))
 }
 
 /// The descriptors that policies match, in their order.

@@ -165,7 +165,7 @@ fn respond_unobserved(
     if peer.is_tls {
         return None;
     }
-    if peer.is_asking() {
+    if peer.is_check() {
         let status = http_check::settle(head, peer, generation)?;
         peer.deadlines.report_request_begun();
         return Some(Response {

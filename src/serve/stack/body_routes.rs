@@ -34,7 +34,7 @@ pub(super) fn body_routes_of(arrival: &Arrival, found_route: &FoundRoute) -> Opt
     let reads = matched_route.route(ruleset).reads;
     let may_lead_elsewhere = reads.method_in_body || reads.path_in_body;
     // A proxy that asks does not show the body.
-    let has_no_body = arrival.body.is_empty() && !arrival.context.peer.is_asking();
+    let has_no_body = arrival.body.is_empty() && !arrival.context.peer.is_check();
     if has_no_body || found_route.is_preflight || !may_lead_elsewhere {
         return None;
     }
@@ -74,7 +74,7 @@ pub(super) async fn read_and_hold_to_body(
     let max_bytes = route.max_body_bytes.map_or(MAX_READ_AHEAD_BYTES, |bytes| {
         bytes.min(MAX_READ_AHEAD_BYTES as u64) as usize
     });
-    let is_hidden = is_stream(&head.fields) || context.peer.is_asking();
+    let is_hidden = is_stream(&head.fields) || context.peer.is_check();
     let look_for_route =
         |body_start: BodyStart<'_>| match method_override::may_name_method(head, body_start) {
             FieldPresence::Impossible if body_routes.may_differ_by_path => {

@@ -315,7 +315,7 @@ impl Examiner<'_> {
                 }
                 Some(response)
             }
-            (false, None) => usage::find_objection(route, head, identifier.settings())
+            (false, None) => usage::refusal_status(route, head, identifier.settings())
                 .map(|cause| OwnResponse::new(None, &cause)),
         };
         ExaminedRequest {

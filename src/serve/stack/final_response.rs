@@ -29,7 +29,7 @@ pub(super) fn change_response_of(context: &RequestContext, response: &mut Respon
     }
     cors::set_fields(context, head);
     compression::compress(context, response);
-    if context.peer.is_asking() {
-        http_check::adapt(context, response);
+    if context.peer.is_check() {
+        http_check::apply_check_options(context, response);
     }
 }

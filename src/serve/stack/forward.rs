@@ -68,7 +68,7 @@ impl Service<Admitted> for Forward {
     fn call(&mut self, admitted: Admitted) -> Self::Future {
         let Routed { arrival, .. } = &admitted.identified.routed;
         let pool = match admitted.identified.routed.route().upstream_index() {
-            Some(_) if !arrival.context.peer.is_asking() => &self.forwarded,
+            Some(_) if !arrival.context.peer.is_check() => &self.forwarded,
             _ => &self.answered,
         };
         pool.run(admitted)

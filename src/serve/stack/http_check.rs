@@ -13,7 +13,7 @@ use http::{Method, StatusCode, Uri};
 use super::body::ResponseBody;
 use super::peer::Peer;
 use super::refusal::RefusalCause;
-use super::request_context::{AskedReply, RequestContext};
+use super::request_context::{CheckOptions, RequestContext};
 use super::request_outcome::RequestOutcome;
 use super::stages::FreshRequest;
 use super::unreadable_request::{FirstLine, UnreadableRequest};
@@ -22,8 +22,8 @@ use crate::http::http1::MAX_TARGET_BYTES;
 use crate::identity::Identifier;
 use crate::identity::ip::{FORWARDED, X_FORWARDED_FOR};
 use crate::identity::strip::{ROUTING_FIELDS, is_alike};
-use crate::serve::worker::asked_tickets::AskedTicket;
 use crate::serve::worker::generation::Generation;
+use crate::serve::worker::pending_tickets::PendingTicket;
 use crate::throttle::reject;
 
 const FORWARDED_METHOD: &str = "x-forwarded-method";
@@ -41,7 +41,7 @@ const TICKET_FIELD: &str = "tollgate-ticket";
 /// Replaces a request that asks by the one that it asks about. That is unreadable if the proxy is not trusted, or if the
 /// description is not clear: 400. Returns what the response is like; `None` if that is nothing particular.
 #[cold]
-pub fn replace_by_asked(request: &mut FreshRequest) -> Option<AskedReply> {
+pub fn replace_by_described_request(request: &mut FreshRequest) -> Option<CheckOptions> {
     // What the connection remembers is of the request that asks.
     request.repeated_fields = None;
     let received = request.head.as_ref().ok()?;
@@ -54,7 +54,7 @@ pub fn replace_by_asked(request: &mut FreshRequest) -> Option<AskedReply> {
     };
     let (head, reply) = match reply {
         Ok(reply) => (read_head(received, identifier), reply),
-        Err(cause) => (Err(cause), AskedReply::default()),
+        Err(cause) => (Err(cause), CheckOptions::default()),
     };
     request.head = head.map_err(|cause| {
         Box::new(UnreadableRequest {
@@ -63,7 +63,7 @@ pub fn replace_by_asked(request: &mut FreshRequest) -> Option<AskedReply> {
             gets_no_response: false,
         })
     });
-    Some(reply).filter(|reply| *reply != AskedReply::default())
+    Some(reply).filter(|reply| *reply != CheckOptions::default())
 }
 
 /// Reads the request that a trusted proxy describes.
@@ -198,8 +198,8 @@ fn required<'f>(fields: &'f Fields, name: &str) -> Result<&'f [u8], RefusalCause
 }
 
 /// What the query of the check's own URL asks for: `status=403`, `ticket`, or both.
-fn read_reply(query: Option<&str>) -> Result<AskedReply, RefusalCause> {
-    let mut reply = AskedReply::default();
+fn read_reply(query: Option<&str>) -> Result<CheckOptions, RefusalCause> {
+    let mut reply = CheckOptions::default();
     for parameter in query.unwrap_or_default().split('&') {
         match parameter {
             // No other status: proxies may take a failure of the gateway for an admission.
@@ -217,14 +217,14 @@ fn read_reply(query: Option<&str>) -> Result<AskedReply, RefusalCause> {
     Ok(reply)
 }
 
-/// Makes the response what the proxy has asked for: see [`AskedReply`]. A refusal never looks like an admission, whatever its
+/// Makes the response what the proxy has asked for: see [`CheckOptions`]. A refusal never looks like an admission, whatever its
 /// cause.
-pub(super) fn adapt(context: &RequestContext, response: &mut Response<ResponseBody>) {
+pub(super) fn apply_check_options(context: &RequestContext, response: &mut Response<ResponseBody>) {
     let is_refused = context.outcome() != RequestOutcome::Admitted;
     if is_refused && response.head.status.is_success() {
         response.head.status = StatusCode::FORBIDDEN;
     }
-    let Some(reply) = context.extra.as_ref().and_then(|extra| extra.asked_reply) else {
+    let Some(reply) = context.extra.as_ref().and_then(|extra| extra.check_options) else {
         return;
     };
     if reply.wants_ticket
@@ -232,8 +232,8 @@ pub(super) fn adapt(context: &RequestContext, response: &mut Response<ResponseBo
         && let Some(number) = context
             .peer
             .worker
-            .asked_tickets
-            .keep(AskedTicket { ticket, clock })
+            .pending_tickets
+            .keep(PendingTicket { ticket, clock })
     {
         let number = format!("{number:032x}");
         response.head.fields.set(TICKET_FIELD, number.as_bytes());
@@ -258,7 +258,7 @@ pub fn settle(head: &Head, peer: &Peer, generation: &Generation) -> Option<Statu
     let Some(report) = read_report(query) else {
         return Some(StatusCode::BAD_REQUEST);
     };
-    let Some(mut asked) = peer.worker.asked_tickets.take(report.number) else {
+    let Some(mut asked) = peer.worker.pending_tickets.take(report.number) else {
         return Some(StatusCode::NOT_FOUND);
     };
     let now = asked.clock.now();

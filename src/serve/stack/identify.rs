@@ -150,7 +150,7 @@ where
             _ if must_read_ahead => None,
             (Some(cause), _) => Some(cause),
             (None, Some(detail)) => Some(RefusalCause::Bad(detail)),
-            (None, None) => find_objection(&routed, &client, route_decision.as_deref()),
+            (None, None) => refusal_status(&routed, &client, route_decision.as_deref()),
         };
         let identified = Identified {
             routed,
@@ -254,7 +254,7 @@ where
 /// Why the route does not serve the client: see [`find_request_objection`]. That there is no reason is remembered in
 /// `route_decision`.
 #[inline]
-fn find_objection(
+fn refusal_status(
     routed: &Routed,
     client: &ClientIdentity,
     route_decision: Option<&RouteDecision>,

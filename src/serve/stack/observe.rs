@@ -24,7 +24,7 @@ use super::http_check;
 use super::own_page;
 use super::peer::Peer;
 use super::refusal::Refusal;
-use super::request_context::{AskedReply, ExtraFacts, InitialFacts, RequestContext};
+use super::request_context::{CheckOptions, ExtraFacts, InitialFacts, RequestContext};
 use super::request_id::RequestId;
 use super::request_outcome::RequestOutcome;
 use super::sampling;
@@ -110,18 +110,18 @@ impl<S> Observe<S> {
         peer: &Peer,
         generation: &Generation,
         traced: Option<Box<TracedRequest>>,
-        asked_reply: Option<AskedReply>,
+        check_options: Option<CheckOptions>,
     ) -> Option<Box<ExtraFacts>> {
         let is_needed = generation.ruleset.needs_extra_facts
             || self.access_log.needs_extra_facts()
             || traced.is_some()
-            || asked_reply.is_some();
+            || check_options.is_some();
         is_needed.then(|| {
             Box::new(ExtraFacts {
                 request_id: RequestId::of_request(&head.fields, peer, generation),
                 received_bytes: self.access_log.has_bytes_in().then(Rc::default),
                 traced,
-                asked_reply,
+                check_options,
                 ..ExtraFacts::default()
             })
         })
@@ -143,8 +143,8 @@ where
     }
 
     fn call(&mut self, mut request: FreshRequest) -> Self::Future {
-        let asked_reply = match request.peer.is_asking() {
-            true => http_check::replace_by_asked(&mut request),
+        let check_options = match request.peer.is_check() {
+            true => http_check::replace_by_described_request(&mut request),
             false => None,
         };
         let FreshRequest {
@@ -185,7 +185,7 @@ where
             head: (needs_head && unreadable.is_none()).then(|| head.clone()),
             unreadable_path,
             repeated_fields: repeated_fields.clone(),
-            extra: self.find_extra_facts(&head, &peer, &generation, traced, asked_reply),
+            extra: self.find_extra_facts(&head, &peer, &generation, traced, check_options),
             peer,
             generation,
             access_log: self.access_log.clone(),
@@ -275,7 +275,7 @@ where
                 }
                 // To a proxy that asks, silence would be a failure, which it may take for an admission.
                 let is_silent =
-                    refusal.is_silent() && !context.is_some_and(|context| context.peer.is_asking());
+                    refusal.is_silent() && !context.is_some_and(|context| context.peer.is_check());
                 let mut response = refusal.into_response();
                 if let Some(context) = context
                     && context.generation.ruleset.has_error_pages
@@ -299,7 +299,7 @@ where
             let counters = context.generation.route_counters(context.route_index.get());
             counters.count_response(status, context.is_from_upstream());
             // A listener of `decide` outlives a reload that removes it.
-            if context.generation.ruleset.changes_responses || context.peer.is_asking() {
+            if context.generation.ruleset.changes_responses || context.peer.is_check() {
                 change_response_of(context, &mut response);
             }
         }

@@ -25,27 +25,27 @@ pub(super) const UNKNOWN_HOST: &str =
 pub(super) fn respond(identified: &Identified) -> Result<Response<AdmittedBody>, Refusal> {
     let routed = &identified.routed;
     let head = &routed.arrival.head;
-    let is_asking = routed.arrival.context.peer.is_asking();
+    let is_check = routed.arrival.context.peer.is_check();
     let response = match &routed.route().action {
         // The proxy would take these for an admission, and send the request to a server.
-        RouteAction::Usage(_) if is_asking => None,
-        RouteAction::Respond(response) if is_asking && response.status.is_success() => None,
+        RouteAction::Usage(_) if is_check => None,
+        RouteAction::Respond(response) if is_check && response.status.is_success() => None,
         // The check itself is no HEAD, so its response has a body.
-        RouteAction::Respond(response) if is_asking => Some(fixed_response(response, &Method::GET)),
+        RouteAction::Respond(response) if is_check => Some(fixed_response(response, &Method::GET)),
         RouteAction::Respond(response) => Some(fixed_response(response, &head.method)),
         RouteAction::Redirect(redirect) => {
             let path_change = routed.route().path_change.as_deref();
             self::redirect(redirect, path_change, head)
         }
         RouteAction::Usage(list) => return Err(usage::respond(identified, list)),
-        RouteAction::Forward(_) | RouteAction::Admit if is_asking => Some(Response {
+        RouteAction::Forward(_) | RouteAction::Admit if is_check => Some(Response {
             head: ResponseHead::default(),
-            body: AdmittedBody::Asked,
+            body: AdmittedBody::Check,
         }),
         RouteAction::Forward(_) | RouteAction::Admit | RouteAction::Decide(_) => None,
     };
     response.ok_or_else(|| {
-        let cause = match is_asking {
+        let cause = match is_check {
             true => RefusalCause::NotServed,
             false => RefusalCause::Bad(UNKNOWN_HOST),
         };

@@ -187,7 +187,7 @@ impl Peer {
 
     /// Whether the peer is a proxy that asks whether it may serve a request.
     #[inline]
-    pub fn is_asking(&self) -> bool {
+    pub fn is_check(&self) -> bool {
         self.role == ListenerRole::Check
     }
 

@@ -95,13 +95,13 @@ pub struct ExtraFacts {
     pub traced: Option<Box<TracedRequest>>,
     /// How long the server took until its response began; `None` before.
     pub upstream_duration: Cell<Option<Nanos>>,
-    /// See [`replace_by_asked`](super::http_check::replace_by_asked); `None` for most requests.
-    pub asked_reply: Option<AskedReply>,
+    /// See [`replace_by_described_request`](super::http_check::replace_by_described_request); `None` for most requests.
+    pub check_options: Option<CheckOptions>,
 }
 
 /// What the response to a proxy that asks is like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AskedReply {
+pub struct CheckOptions {
     /// The status of refusals other than 401 and 403, for proxies that understand only these; `None` if each keeps its own.
     pub(super) refused_status: Option<StatusCode>,
     /// Whether the proxy will say how the request ended.

@@ -222,7 +222,7 @@ fn find_and_remember_route(arrival: &mut Arrival) -> Result<FoundRoute, RefusalC
         return Err(redirect_all(redirect, &arrival.head, host, table));
     }
     // A preflight that is served here would look like an admission to a proxy that asks.
-    let may_have_body = !arrival.body.is_empty() || arrival.context.peer.is_asking();
+    let may_have_body = !arrival.body.is_empty() || arrival.context.peer.is_check();
     let found_route = find_route(&arrival.head, may_have_body, host, table, ruleset)?;
     check_path_change(&arrival.head, &found_route.matched_route, ruleset)?;
     let route_index = found_route.matched_route.single_route_index();

@@ -57,7 +57,7 @@ pub(super) fn respond(identified: &Identified, list: &UsageList) -> Refusal {
 }
 
 /// Why the route refuses a request with this head, whatever it could tell its client; `None` for a route of another kind.
-pub(super) fn find_objection(
+pub(super) fn refusal_status(
     route: &Route,
     head: &Head,
     settings: &identity::Settings,

@@ -16,13 +16,13 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
-use super::asked_tickets::AskedTickets;
 use super::connection;
 use super::date_line::DateLine;
 use super::deadlines::{DeadlineClock, TICK, TICKS_PER_SECOND};
 use super::generation::{Generation, RunningConfig};
 use super::load_meter::LoadMeter;
 use super::occupancy::Occupancy;
+use super::pending_tickets::PendingTickets;
 use super::placement::{HandedConnection, LocalConnection, Placement};
 use super::worker_state::{ConnectionCount, WorkerState};
 use crate::base::clock::Clock;
@@ -88,7 +88,7 @@ pub struct WorkerStart {
     /// The open connections of all workers.
     pub occupancy: Arc<Occupancy>,
     /// Tickets of requests that other proxies serve.
-    pub asked_tickets: Arc<AskedTickets>,
+    pub pending_tickets: Arc<PendingTickets>,
     /// Whether the end of the process was announced.
     pub is_end_announced: Arc<AtomicBool>,
     /// Maximum number of connections of all workers, unless the gateway file sets one.
@@ -243,7 +243,7 @@ fn build_worker(start: &WorkerStart) -> WorkerState {
             registry.worker_counter(number, Metric::ConnectionsRefused, &labels)
         }),
         occupancy: start.occupancy.clone(),
-        asked_tickets: start.asked_tickets.clone(),
+        pending_tickets: start.pending_tickets.clone(),
         is_end_announced: start.is_end_announced.clone(),
         extra_discarded_bytes: Rc::default(),
         unproven_handshakes: Cell::new(0),
@@ -371,7 +371,7 @@ async fn run_periodic_work(worker: Rc<WorkerState>, log: Rc<WorkerLog>, clock: C
                 .admission
                 .store()
                 .set_wall(clock.wall_offset());
-            worker.asked_tickets.end_overdue(clock.now());
+            worker.pending_tickets.end_overdue(clock.now());
             step_pressure(&worker, &mut load_meter, &clock);
         }
         if tick_number.is_multiple_of(TICKS_PER_SECOND) {

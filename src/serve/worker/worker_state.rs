@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use quinn::Endpoint;
 
-use super::asked_tickets::AskedTickets;
 use super::date_line::DateLine;
 use super::deadlines::DeadlineClock;
 use super::generation::{Generation, RunningConfig};
 use super::occupancy::Occupancy;
+use super::pending_tickets::PendingTickets;
 use super::placement::Placement;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Registry, WorkerCounter};
@@ -70,7 +70,7 @@ pub struct WorkerState {
     /// Open connections of all workers, and how many each address has.
     pub occupancy: Arc<Occupancy>,
     /// Tickets of requests that other proxies serve.
-    pub asked_tickets: Arc<AskedTickets>,
+    pub pending_tickets: Arc<PendingTickets>,
     /// What closing connections have discarded of what their clients still sent: see `client_socket.rs`.
     pub extra_discarded_bytes: Rc<Cell<usize>>,
     /// Handshakes of QUIC whose clients have not proved their addresses, at all listeners.

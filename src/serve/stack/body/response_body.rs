@@ -228,7 +228,7 @@ pub enum AdmittedBody {
     /// of the stack moves the response.
     Own(Option<Box<Bytes>>),
     /// A proxy that asks gets no body, and serves the request itself.
-    Asked,
+    Check,
 }
 
 impl AdmittedBody {
@@ -253,7 +253,7 @@ impl AdmittedBody {
     pub fn poll_detached(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             AdmittedBody::Relayed(body) => body.poll_detached(cx),
-            AdmittedBody::Own(_) | AdmittedBody::Asked => true,
+            AdmittedBody::Own(_) | AdmittedBody::Check => true,
         }
     }
 
@@ -262,14 +262,14 @@ impl AdmittedBody {
     pub fn take_upstream_body(&mut self) -> UpstreamBody<RequestBody> {
         match self {
             AdmittedBody::Relayed(body) => body.take_upstream_body(),
-            AdmittedBody::Own(_) | AdmittedBody::Asked => UpstreamBody::empty(),
+            AdmittedBody::Own(_) | AdmittedBody::Check => UpstreamBody::empty(),
         }
     }
 }
 
 impl OutcomeBody for AdmittedBody {
     fn tells_outcome(&self) -> bool {
-        !matches!(self, AdmittedBody::Asked)
+        !matches!(self, AdmittedBody::Check)
     }
 }
 
@@ -287,7 +287,7 @@ impl Body for AdmittedBody {
             AdmittedBody::Own(bytes) => {
                 Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(*bytes))))
             }
-            AdmittedBody::Asked => Poll::Ready(None),
+            AdmittedBody::Check => Poll::Ready(None),
         }
     }
 
@@ -296,7 +296,7 @@ impl Body for AdmittedBody {
         match self {
             AdmittedBody::Relayed(body) => body.is_end_stream(),
             AdmittedBody::Own(bytes) => bytes.is_none(),
-            AdmittedBody::Asked => true,
+            AdmittedBody::Check => true,
         }
     }
 
@@ -307,7 +307,7 @@ impl Body for AdmittedBody {
             AdmittedBody::Own(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            AdmittedBody::Asked => SizeHint::with_exact(0),
+            AdmittedBody::Check => SizeHint::with_exact(0),
         }
     }
 }
@@ -348,7 +348,7 @@ impl ResponseBody {
         match self {
             ResponseBody::Admitted(body) => body.end(|body| match body {
                 AdmittedBody::Relayed(body) => Some(body.into_spare()),
-                AdmittedBody::Own(_) | AdmittedBody::Asked => None,
+                AdmittedBody::Own(_) | AdmittedBody::Check => None,
             }),
             ResponseBody::FromGateway(_) | ResponseBody::Withheld | ResponseBody::Compressed(_) => {
                 None

@@ -30,21 +30,21 @@ pub(super) struct MatchedDescriptor {
 }
 
 /// A request and what was decided about it.
-pub(super) struct Answered<'a> {
+pub(super) struct DecidedRequest<'a> {
     generation: &'a Generation,
     request: &'a RateLimitRequest<'a>,
     matched: &'a [MatchedDescriptor],
     joint: &'a JointVerdict,
 }
 
-impl<'a> Answered<'a> {
+impl<'a> DecidedRequest<'a> {
     pub(super) fn new(
         generation: &'a Generation,
         request: &'a RateLimitRequest<'a>,
         matched: &'a [MatchedDescriptor],
         joint: &'a JointVerdict,
-    ) -> Answered<'a> {
-        Answered {
+    ) -> DecidedRequest<'a> {
+        DecidedRequest {
             generation,
             request,
             matched,
@@ -62,12 +62,12 @@ impl<'a> Answered<'a> {
 }
 
 /// The answer to a request by its verdict.
-pub(super) fn answer(answered: &Answered<'_>) -> RateLimitResponse {
-    let joint = answered.joint;
+pub(super) fn build_response(decided: &DecidedRequest<'_>) -> RateLimitResponse {
+    let joint = decided.joint;
     let rules = &joint.rules;
     let mut statuses: Vec<DescriptorStatus> =
-        vec![DescriptorStatus::unlimited(); answered.request.descriptors.len()];
-    for (part, descriptor) in answered.matched.iter().enumerate() {
+        vec![DescriptorStatus::unlimited(); decided.request.descriptors.len()];
+    for (part, descriptor) in decided.matched.iter().enumerate() {
         if let Some(status) = statuses.get_mut(descriptor.index) {
             *status = status_of(&joint.of_part(part), rules);
         }
@@ -76,7 +76,7 @@ pub(super) fn answer(answered: &Answered<'_>) -> RateLimitResponse {
     let says_so = |status: &DescriptorStatus| status.code != DecisionCode::Ok;
     if is_refused && !statuses.iter().any(says_so) {
         let deciding = joint.deciding_part().unwrap_or(0);
-        let descriptor = answered.matched.get(deciding);
+        let descriptor = decided.matched.get(deciding);
         if let Some(status) = descriptor.and_then(|descriptor| statuses.get_mut(descriptor.index)) {
             status.code = DecisionCode::OverLimit;
         }
@@ -91,7 +91,7 @@ pub(super) fn answer(answered: &Answered<'_>) -> RateLimitResponse {
         request_fields: Fields::default(),
         metadata: Vec::new(),
     };
-    let Some((policy_name, style)) = answered.policy() else {
+    let Some((policy_name, style)) = decided.policy() else {
         return response;
     };
     let verdict = joint.one_finding_each();

@@ -18,7 +18,7 @@ pub const TICKET_LIFE: Nanos = Nanos::from_secs(60);
 const MAX_TICKETS: usize = 100_000;
 
 /// A ticket, and the clock of its settlement.
-pub struct AskedTicket {
+pub struct PendingTicket {
     /// The reservations and the permits.
     pub ticket: Ticket,
     /// The clock that gives the time of the settlement.
@@ -27,18 +27,18 @@ pub struct AskedTicket {
 
 /// The tickets of requests that are served elsewhere, by random numbers.
 #[derive(Default)]
-pub struct AskedTickets(Mutex<HeldTickets>);
+pub struct PendingTickets(Mutex<HeldTickets>);
 
 #[derive(Default)]
 struct HeldTickets {
-    by_number: HashMap<u128, AskedTicket>,
+    by_number: HashMap<u128, PendingTicket>,
     /// The ends of the tickets, in order; also of settled ones, until they are too many.
     ends: VecDeque<(Nanos, u128)>,
 }
 
-impl AskedTickets {
+impl PendingTickets {
     /// Keeps a ticket. Returns its number; `None` if there is no room or no random number, so that the ticket is dropped.
-    pub fn keep(&self, ticket: AskedTicket) -> Option<u128> {
+    pub fn keep(&self, ticket: PendingTicket) -> Option<u128> {
         let mut bytes = [0; 16];
         rand::fill(&mut bytes).ok()?;
         let number = u128::from_be_bytes(bytes);
@@ -58,7 +58,7 @@ impl AskedTickets {
     }
 
     /// Takes a ticket out; `None` if it has ended, or was taken before.
-    pub fn take(&self, number: u128) -> Option<AskedTicket> {
+    pub fn take(&self, number: u128) -> Option<PendingTicket> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         held.by_number.remove(&number)
     }
@@ -89,9 +89,9 @@ mod tests {
 
     #[test]
     fn only_open_tickets_take_room() {
-        let tickets = AskedTickets::default();
+        let tickets = PendingTickets::default();
         let clock = Clock::manual(Nanos::from_secs(1));
-        let new = || AskedTicket {
+        let new = || PendingTicket {
             ticket: Ticket::default(),
             clock: clock.clone(),
         };

@@ -10,33 +10,33 @@ use crate::limit::{Algorithm, CountMode, RateLimit, Rule, RuleLimit};
 use crate::route::{Route, RouteAction};
 
 /// Warns at `location`, which is that of `decide.http`. `routes` are all routes.
-pub(super) fn warn_of_hidden_facts(
+pub(super) fn warn_of_unseen_facts(
     cx: &mut LoadContext,
     location: SourceLocation,
     rules: &[Arc<Rule>],
     routes: &[Arc<Route>],
 ) {
     // Proxies ask about the routes that hold on every listener.
-    let asked_routes = || routes.iter().filter(|route| route.holds_on(None));
-    let asked_rules: BTreeSet<usize> = asked_routes()
+    let check_routes = || routes.iter().filter(|route| route.holds_on(None));
+    let check_rules: BTreeSet<usize> = check_routes()
         .flat_map(|route| route.rules.iter().map(|rule| rule.index))
         .collect();
     for rule in rules {
         if let Some(effect) = effect_on_limit(rule)
-            && asked_rules.contains(&rule.index)
+            && check_rules.contains(&rule.index)
         {
             let message = format!("for proxies that ask, the limit `{}` {effect}", rule.scope);
             let help = "count requests by `rate` there, let tollgate proxy them, or settle tickets: docs/doors.md";
             cx.warn(location, message, Some(help.into()));
         }
     }
-    if asked_routes().next().is_none() {
+    if check_routes().next().is_none() {
         let message = "no policy holds for proxies that ask, so that each check gets 404";
         let help = "policies with `listen` hold for clients of these listeners only";
         cx.warn(location, message, Some(help.into()));
     }
     let mut warned = BTreeSet::new();
-    for route in asked_routes() {
+    for route in check_routes() {
         for (effect, help) in effects_on_route(route) {
             let message = format!("the policy `{}` {effect}", route.name);
             if warned.insert(message.clone()) {

@@ -108,7 +108,7 @@ impl<'a> Descriptor<'a> {
                     }
                     descriptor.entries.push(decode_entry(entry)?);
                 }
-                // A limit that the caller states is not obeyed: see `docs/doors.md`.
+                // A limit that the caller states is not obeyed: see `docs/envoy.md`.
                 (3, ProtoValue::Bytes(wrapper)) => {
                     descriptor.hits = Some(decode_number(wrapper)?);
                 }

@@ -16,6 +16,8 @@ mod common;
 mod equality;
 #[path = "import/haproxy_counter.rs"]
 mod haproxy_counter;
+#[path = "import/hostile.rs"]
+mod hostile;
 #[path = "import/mangled.rs"]
 mod mangled;
 #[path = "import/never_looser.rs"]

@@ -43,7 +43,7 @@ core.register_action("tollgate", { "http-req" }, function(txn)
 	local response = core.httpclient():get { url = DOOR, headers = headers, timeout = TIMEOUT }
 	if response.status == 200 then return txn:set_var("txn.tollgate", "admitted") end
 	local status = response.headers and response.headers["tollgate-status"]
-	-- A failure has no such field: HAProxy's client says 503 or 504, or 0.
-	if not status then return refuse(txn, math.max(response.status, 503), {}, "") end
+	-- A failure has no such field: HAProxy's client says 503 or 504, or 0. A request that tollgate cannot read has none either.
+	if not status then return refuse(txn, response.status >= 400 and response.status or 503, {}, "") end
 	refuse(txn, tonumber(status[0]), response.headers, response.body or "")
 end)

@@ -90,8 +90,8 @@ pub struct Gateway {
     pub(super) socket_files: Mutex<Vec<SocketFile>>,
     /// The `fingerprint` of the configuration that runs now.
     pub(super) loaded_fingerprint: AtomicU64,
-    /// Whether `/readyz` already announces the end.
-    pub(super) is_end_announced: AtomicBool,
+    /// Whether `/readyz` already announces the end. Workers share it.
+    pub(super) is_end_announced: Arc<AtomicBool>,
 }
 
 impl Gateway {

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::unbounded_channel;
@@ -180,7 +180,7 @@ impl Gateway {
             listening_sockets: Mutex::new(Vec::new()),
             socket_files: Mutex::new(Vec::new()),
             loaded_fingerprint: AtomicU64::new(fingerprint),
-            is_end_announced: AtomicBool::new(false),
+            is_end_announced: Arc::default(),
         };
         let version = concat!("tollgate ", env!("CARGO_PKG_VERSION"));
         gateway.record_event("started", version, Vec::new());
@@ -230,6 +230,7 @@ impl Gateway {
                 ),
                 occupancy: occupancy.clone(),
                 asked_tickets: asked_tickets.clone(),
+                is_end_announced: self.is_end_announced.clone(),
                 default_max_connections,
                 log_writer: log_writer.clone(),
                 span_queue: span_queue.clone(),

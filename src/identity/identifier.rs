@@ -404,6 +404,12 @@ impl Identifier {
         self.stripper.is_identity_field(name)
     }
 
+    /// Whether applications may take this field for a protected one or for the source of an identity, though its name is
+    /// spelled otherwise, such as `X_Api_Key`.
+    pub fn is_other_spelling(&self, name: &[u8]) -> bool {
+        self.stripper.is_other_spelling(name)
+    }
+
     /// Removes the fields that this peer must not set; see [`super::strip`]. Returns true if a field was kept because
     /// the peer is a trusted proxy.
     pub fn strip(&self, peer: impl Into<PeerAddress>, fields: &mut Fields) -> bool {

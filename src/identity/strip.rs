@@ -125,6 +125,15 @@ impl Stripper {
         fields.any(|field| name.eq_ignore_ascii_case(field.as_str().as_bytes()))
     }
 
+    /// Whether applications may take a field for a protected one, or for the source of an identity, though its name is
+    /// spelled otherwise.
+    pub(super) fn is_other_spelling(&self, name: &[u8]) -> bool {
+        let mut own_fields = self.request_id_field.iter();
+        let is_own = own_fields.any(|field| name.eq_ignore_ascii_case(field.as_str().as_bytes()))
+            || name.to_ascii_lowercase().starts_with(b"tollgate-");
+        !is_own && self.allowed_setters(name).contains(&AllowedSetter::Nobody)
+    }
+
     /// The peers that may set a field of this name; empty if every peer may.
     fn allowed_setters(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
         let configured_fields = [&self.user_field, &self.plan_field, &self.request_id_field];

@@ -1,9 +1,11 @@
 //! Reads inputs in YAML or JSON: one or several documents, as trees whose values know their lines.
 
+use std::collections::HashSet;
+
 use super::error::ImportError;
 use super::files::{InputFile, MAX_NESTING};
-use super::report::Origin;
-use crate::policy::yaml::{Node, YamlValue, parse};
+use super::report::{Origin, printable};
+use crate::policy::yaml::{MapKey, Node, YamlValue, parse};
 
 /// Maximum number of documents of a file.
 const MAX_DOCUMENTS: usize = 2_000;
@@ -77,6 +79,12 @@ fn read_documents(file: usize, source: &InputFile) -> Result<Vec<InputDocument>,
             let message = format!("lists and maps are more than {MAX_NESTING} deep in each other");
             ImportError::at(&source.path, line.saturating_add(lines_before), 1, message)
         })?;
+        check_keys(&root).map_err(|key| {
+            let line = key.location.line.saturating_add(lines_before);
+            let message = format!("the key `{}` is there twice", printable(&key.text, 60));
+            ImportError::at(&source.path, line, key.location.column, message)
+                .with_help("keep one of them")
+        })?;
         if !matches!(root.value, YamlValue::Null) {
             documents.push(InputDocument {
                 root,
@@ -122,7 +130,41 @@ fn check_nesting(node: &Node, depth: usize) -> Result<(), u32> {
     }
 }
 
+/// The first key that a map has twice. Parsers differ in which of its values they take, and some refuse the file.
+fn check_keys(node: &Node) -> Result<(), &MapKey> {
+    match &node.value {
+        YamlValue::List(items) => items.iter().try_for_each(check_keys),
+        YamlValue::Map(entries) => {
+            let mut seen = HashSet::new();
+            entries.iter().try_for_each(|(key, value)| {
+                if !seen.insert(key.text.as_str()) {
+                    return Err(key);
+                }
+                check_keys(value)
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The number of values in a tree, where a long text counts as several.
+fn node_weight(node: &Node) -> usize {
+    match &node.value {
+        YamlValue::List(items) => 1 + items.iter().map(node_weight).sum::<usize>(),
+        YamlValue::Map(entries) => {
+            let values = entries.iter().map(|(_, value)| 1 + node_weight(value));
+            1 + values.sum::<usize>()
+        }
+        _ => 1 + node.scalar().map_or(0, str::len) / 64,
+    }
+}
+
 impl<'n> InputValue<'n> {
+    /// How much work it is to read the value: the number of values in it, where a long text counts as several.
+    pub fn weight(self) -> usize {
+        node_weight(self.node)
+    }
+
     /// Where the value stands.
     pub fn origin(self) -> Origin {
         Origin {
@@ -135,8 +177,7 @@ impl<'n> InputValue<'n> {
         InputValue { node, ..self }
     }
 
-    /// The entries of a map with their keys and the lines of these; empty for other values. Of a key that is there twice
-    /// the last entry counts in YAML parsers, so callers see both.
+    /// The entries of a map with their keys and the lines of these; empty for other values.
     pub fn entries(self) -> impl Iterator<Item = (&'n str, Origin, InputValue<'n>)> {
         let entries = match &self.node.value {
             YamlValue::Map(entries) => entries.as_slice(),
@@ -192,14 +233,17 @@ impl<'n> InputValue<'n> {
         self.get(field)?.text()
     }
 
-    /// The whole number that a scalar is, written as a number or as a text.
+    /// The whole number that a scalar is, written as a number or as a text. `None` for one that begins with a zero, which
+    /// some parsers read as octal.
     pub fn number(self) -> Option<u64> {
-        self.text()?.trim().parse().ok()
+        let text = self.text()?.trim();
+        let is_octal = text.len() > 1 && text.starts_with('0');
+        text.parse().ok().filter(|_| !is_octal)
     }
 
     /// Whether a scalar is `true`.
     pub fn is_true(self) -> bool {
-        self.text() == Some("true")
+        matches!(self.text(), Some("true" | "True" | "TRUE"))
     }
 
     /// Whether the value is absent, or `~`.
@@ -247,6 +291,24 @@ mod tests {
         let deep = "[".repeat(40) + &"]".repeat(40);
         let error = read_documents(0, &source(&deep)).expect_err("too deep");
         assert!(error.message.contains("32 deep"), "{error}");
+    }
+
+    #[test]
+    fn keys_that_are_there_twice() {
+        let error =
+            read_documents(0, &source("a: 1\nb:\n  - c: 1\n    c: 2\n")).expect_err("twice");
+        assert_eq!((error.line, error.message.contains("`c`")), (4, true));
+    }
+
+    #[test]
+    fn numbers_that_may_be_octal_are_none() {
+        let documents = read_documents(0, &source("[010, 0, 10, \"08\"]")).expect("YAML");
+        let numbers: Vec<_> = documents[0]
+            .root()
+            .items()
+            .map(InputValue::number)
+            .collect();
+        assert_eq!(numbers, [None, Some(0), Some(10), None]);
     }
 
     #[test]

@@ -28,6 +28,13 @@ impl FieldEdits {
         self.edits.is_empty()
     }
 
+    /// Whether a field is changed. `name` has small letters, and hyphens for underscores.
+    pub fn has(&self, name: &str) -> bool {
+        self.edits
+            .iter()
+            .any(|(other, _)| is_same_name(other, name))
+    }
+
     /// Sets a field, or removes it. A later change of a field takes the place of an earlier one.
     ///
     /// # Errors
@@ -56,9 +63,7 @@ impl FieldEdits {
                 return Err("its value is not plain text".into());
             }
         }
-        let is_same = |(other, _): &&mut (String, Option<String>)| {
-            other.replace('_', "-") == name.replace('_', "-")
-        };
+        let is_same = |(other, _): &&mut (String, Option<String>)| is_same_name(other, &name);
         let value = value.map(str::to_owned);
         if let Some(edit) = self.edits.iter_mut().find(is_same) {
             *edit = (name, value);
@@ -91,6 +96,12 @@ impl FieldEdits {
         }
         format!("{{ {} }}", parts.join(", "))
     }
+}
+
+/// Whether two names are the same if hyphens and underscores are one.
+fn is_same_name(one: &str, other: &str) -> bool {
+    let plain = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    one.bytes().map(plain).eq(other.bytes().map(plain))
 }
 
 /// Whether the gateway writes this field itself. `name` has small letters, and hyphens for underscores.

@@ -10,6 +10,7 @@
 //! | `write`, `yaml_text` | writes a draft as the YAML of the gateway file and of policies |
 //! | `repair` | takes out what the gateway refuses |
 //! | `render` | prints the files and the report |
+//! | `budget` | bounds what is read again for many routes |
 //! | `documents` | reads inputs in YAML or JSON, of one or several documents, with the lines of their values |
 //! | `nginx`, `ingress`, `haproxy`, `traefik`, `kong`, `envoy_ratelimit` | one format each |
 //! | `field_edits` | changes of header fields that policies may make |
@@ -23,6 +24,7 @@ use std::path::Path;
 use crate::policy::source::MemoryFiles;
 use crate::policy::{self, Diagnostic, Severity};
 
+mod budget;
 pub mod documents;
 pub mod envoy_ratelimit;
 pub mod error;

@@ -98,6 +98,8 @@ pub struct RouteDraft {
     pub listeners: Vec<String>,
     /// What becomes of its requests.
     pub action: ActionDraft,
+    /// The upstream that it would have if what refuses its clients were imported.
+    pub withheld_upstream: Option<String>,
     /// Its limits.
     pub limits: Vec<LimitUseDraft>,
     /// Clients that get 403.
@@ -116,6 +118,17 @@ pub struct RouteDraft {
     pub fields: Vec<(&'static str, String)>,
     /// Comments before the first field, one line each.
     pub comments: Vec<String>,
+}
+
+impl RouteDraft {
+    /// Answers 503 in place of what the route would do.
+    pub fn refuse(&mut self, what: &str) {
+        self.action = ActionDraft::not_imported(what);
+        self.strip = None;
+        self.prefix = None;
+        self.max_body = None;
+        self.fields.clear();
+    }
 }
 
 /// What becomes of the requests of a route.
@@ -337,14 +350,43 @@ impl ImportDraft {
         files
     }
 
-    /// Whether the limit of the gateway file with this index is written: routes use it, or all routes have it.
-    pub fn is_written(&self, index: usize) -> bool {
-        let mut uses = self.routes.iter().flat_map(|route| &route.limits);
-        let holds_everywhere = self
-            .limits
-            .get(index)
-            .is_some_and(|limit| matches!(limit.scope, ScopeDraft::All | ScopeDraft::Each));
-        holds_everywhere
-            || uses.any(|used| matches!(used, LimitUseDraft::Shared(used) if *used == index))
+    /// Which limits of the gateway file are written, by their index: routes use them, or all routes have them.
+    pub fn written_limits(&self) -> Vec<bool> {
+        let holds_everywhere =
+            |limit: &LimitDraft| matches!(limit.scope, ScopeDraft::All | ScopeDraft::Each);
+        let mut written: Vec<bool> = self.limits.iter().map(holds_everywhere).collect();
+        for used in self.routes.iter().flat_map(|route| &route.limits) {
+            if let LimitUseDraft::Shared(index) = used
+                && let Some(is_written) = written.get_mut(*index)
+            {
+                *is_written = true;
+            }
+        }
+        written
+    }
+
+    /// How much is written of the routes and upstreams from these indexes on: their values, where a text of more than 32
+    /// bytes counts as several.
+    pub fn written_since(&self, first_route: usize, first_upstream: usize) -> usize {
+        let pieces = |text: &str| text.len() / 32;
+        let routes = self.routes.iter().skip(first_route).map(|route| {
+            let clients = route.allow.iter().chain(&route.deny);
+            let fields = route.fields.iter().map(|(_, text)| pieces(text));
+            let texts = route.paths.iter().chain(&route.hosts);
+            let body = match &route.action {
+                ActionDraft::Respond { body, .. } => pieces(body),
+                _ => 0,
+            };
+            clients.map(|(_, values)| values.len()).sum::<usize>()
+                + fields.sum::<usize>()
+                + texts.map(|text| 1 + pieces(text)).sum::<usize>()
+                + route.limits.len()
+                + body
+        });
+        let upstreams = self.upstreams.iter().skip(first_upstream);
+        routes.sum::<usize>()
+            + upstreams
+                .map(|upstream| upstream.servers.len())
+                .sum::<usize>()
     }
 }

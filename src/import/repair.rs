@@ -1,6 +1,8 @@
 //! Takes out of a draft what the gateway refuses, such as a redirect that leads back to itself. Each part that goes is
 //! reported with the message of the check.
 
+use std::collections::HashSet;
+
 use super::model::{ActionDraft, ImportDraft, RouteDraft};
 use super::report::{Concern, ImportReport};
 use crate::policy::Diagnostic;
@@ -16,32 +18,36 @@ fn has_rules(route: &RouteDraft) -> bool {
         || !route.require.is_empty()
 }
 
-/// Takes out what the mistakes are in: first what the policies do, so that clients get 503, then whom they limit and deny.
-/// Only a policy whose requests cannot be told goes as a whole. False if no mistake is in a policy.
+/// Takes one step for each policy with mistakes: first clients get 503, then the limits and lists go, and at last the policy.
+/// A policy of descriptors has no responses, so it goes at once. False if no mistake is in a policy.
 pub fn drop_refused(
     draft: &mut ImportDraft,
     mistakes: &[Diagnostic],
     report: &mut ImportReport,
 ) -> bool {
-    let mut has_changed = false;
+    let mut touched = HashSet::new();
     let stub = ActionDraft::not_imported("the gateway refuses it");
     for mistake in mistakes {
         let name = mistake.file.strip_prefix("policies/");
         let name = name.and_then(|name| name.strip_suffix(".yaml"));
-        let Some(index) = draft
-            .routes
-            .iter()
-            .position(|route| Some(&*route.name) == name)
-        else {
+        let mut routes = draft.routes.iter();
+        let Some(index) = routes.position(|route| Some(&*route.name) == name) else {
             continue;
         };
+        // Further mistakes of it may be gone with the first one.
+        if !touched.insert(mistake.file.clone()) {
+            continue;
+        }
         let Some(route) = draft.routes.get_mut(index) else {
             continue;
         };
-        has_changed = true;
         let note = format!("{REFUSED}{}", mistake.message);
         let (at, source) = (route.origin, route.source.clone());
-        if route.action != stub {
+        if route.descriptor.is_some() {
+            draft.routes.remove(index);
+            let note = format!("{note}. These descriptors are not limited");
+            report.left(at, Concern::Limits, &source, &note);
+        } else if route.action != stub {
             route.action = stub.clone();
             route.strip = None;
             route.prefix = None;
@@ -64,5 +70,5 @@ pub fn drop_refused(
             report.left(at, Concern::Limits, &source, &note);
         }
     }
-    has_changed
+    !touched.is_empty()
 }

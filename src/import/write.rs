@@ -1,5 +1,6 @@
 //! Writes a draft as the gateway file and one file for each policy. Comments name the lines of the input.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use super::files::OutputFile;
@@ -63,10 +64,16 @@ impl DraftWriter<'_> {
             let _ = writeln!(out, "decide: {{ grpc: {} }}", gateway_scalar(address));
         }
         out.push_str("policies: policies\n");
-        let is_used = |upstream: &&UpstreamDraft| {
-            let action = ActionDraft::Upstream(upstream.name.clone());
-            draft.routes.iter().any(|route| route.action == action)
-        };
+        let used: HashSet<&str> = draft
+            .routes
+            .iter()
+            .filter_map(|route| match &route.action {
+                ActionDraft::Upstream(name) => Some(name),
+                _ => route.withheld_upstream.as_ref(),
+            })
+            .map(String::as_str)
+            .collect();
+        let is_used = |upstream: &&UpstreamDraft| used.contains(upstream.name.as_str());
         let upstreams: Vec<_> = draft.upstreams.iter().filter(is_used).collect();
         let is_for_requests = draft.routes.iter().any(|route| route.descriptor.is_none());
         if is_for_requests {
@@ -91,14 +98,12 @@ impl DraftWriter<'_> {
                 let _ = writeln!(out, "{field}: {text}");
             }
         }
-        let limits = draft.limits.iter().enumerate();
-        let limits: Vec<_> = limits
-            .filter(|(index, _)| draft.is_written(*index))
-            .collect();
+        let limits = draft.limits.iter().zip(draft.written_limits());
+        let limits: Vec<_> = limits.filter(|(_, is_written)| *is_written).collect();
         if !limits.is_empty() {
             out.push_str("limits:\n");
         }
-        for (_, limit) in limits {
+        for (limit, _) in limits {
             self.limit(&mut out, limit, true);
         }
         for comment in &draft.comments {
@@ -202,6 +207,12 @@ impl DraftWriter<'_> {
         comment_line(&mut out, "", &source);
         for comment in &route.comments {
             comment_line(&mut out, "", comment);
+        }
+        if let Some(upstream) = &route.withheld_upstream {
+            let comment = format!(
+                "To serve it, write what refuses its clients, and put this in place of `respond`: upstream: {upstream}"
+            );
+            comment_line(&mut out, "", &comment);
         }
         match &route.descriptor {
             Some(descriptor) => out.push_str(&descriptor.text()),

@@ -45,7 +45,7 @@ mod ways_around;
 
 use access_lists::AccessListCompiler;
 use error_templates::ErrorPageCompiler;
-use operators::read_operators;
+use operators::{compile_peers, read_operators};
 use overrides::OverrideReader;
 use rules::{MAX_RULES, RuleCompiler};
 
@@ -160,16 +160,16 @@ pub fn compile(
             .iter()
             .filter_map(|route| route.response_changes.as_ref())
     };
+    let is_for_requests = |route: &&Arc<Route>| !matches!(route.action, RouteAction::Decide(_));
     let ruleset = Ruleset {
+        has_one_request_route: routes.iter().filter(is_for_requests).count() == 1,
         default_table,
         descriptor_table,
         listener_tables,
         path_matching: gateway.paths,
         uses_cors,
         keeps_slashes: routes.iter().any(|route| route.keeps_slashes),
-        needs_extra_facts: uses_cors
-            || identity.request_id_field.is_some()
-            || gateway.decide.http.is_some(),
+        needs_extra_facts: uses_cors || identity.request_id_field.is_some(),
         has_error_pages,
         error_pages: error_pages.of_gateway(),
         needs_heads_in_responses: uses_cors
@@ -181,7 +181,6 @@ pub fn compile(
             || compresses
             || response_changes().next().is_some()
             || identity.request_id_field.is_some()
-            || gateway.decide.http.is_some()
             || listeners
                 .iter()
                 .any(|listener| listener.hsts.is_some() || listener.http3),
@@ -192,6 +191,7 @@ pub fn compile(
         unrouted,
         ban_response: gateway.bans.response,
         operators: endpoints.operators,
+        peers: endpoints.peers,
         identity,
         upstreams,
         listeners,
@@ -346,6 +346,8 @@ pub fn compile_endpoints(
     let admin = gateway.admin.as_ref();
     let operators = admin.and_then(|admin| read_operators(cx, files, base, admin));
     let (operators, admin_token) = operators.unzip();
+    let peers = admin.map(|admin| compile_peers(cx, files, base, admin));
+    let peers = peers.unwrap_or_default();
     Endpoints {
         listen: addresses.map(|address| address.value.clone()).collect(),
         admin: admin.map(|admin| {
@@ -354,6 +356,7 @@ pub fn compile_endpoints(
         }),
         operators: operators.map(Arc::new),
         admin_token: admin_token.flatten(),
+        peers: Arc::new(peers),
         probes: admin
             .and_then(|admin| admin.probes)
             .map(|probes| probes.value),

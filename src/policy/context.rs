@@ -123,6 +123,8 @@ pub struct LoadContext {
     pub is_served_by_others: bool,
     /// Whether the policy that is checked now is about descriptors, whose entries are its identities.
     pub checks_descriptors: bool,
+    /// Of the policy that is read now, the keys of entries with one value, by which no limit can count.
+    pub fixed_entries: Vec<String>,
 }
 
 impl LoadContext {

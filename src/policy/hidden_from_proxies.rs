@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::context::LoadContext;
 use super::tree::SourceLocation;
 use crate::limit::{Algorithm, CountMode, RateLimit, Rule, RuleLimit};
-use crate::route::Route;
+use crate::route::{Route, RouteAction};
 
 /// Warns at `location`, which is that of `decide.http`. `routes` are all routes.
 pub(super) fn warn_of_hidden_facts(
@@ -30,32 +30,56 @@ pub(super) fn warn_of_hidden_facts(
             cx.warn(location, message, Some(help.into()));
         }
     }
-    let mut warned_names = BTreeSet::new();
+    if asked_routes().next().is_none() {
+        let message = "no policy holds for proxies that ask, so that each check gets 404";
+        let help = "policies with `listen` hold for clients of these listeners only";
+        cx.warn(location, message, Some(help.into()));
+    }
+    let mut warned = BTreeSet::new();
     for route in asked_routes() {
-        let reads_body = route.reads.may_need_body();
-        let (effect, help) = if reads_body {
-            (
-                "looks for an identity or a cost in bodies, which proxies that ask do not show",
-                "take it from a header or the query, or let tollgate proxy these requests",
-            )
-        } else if route.max_body_bytes.is_some() {
-            (
-                "bounds bodies by `max_body`, which proxies that ask do not show",
-                "let the proxy bound them too",
-            )
-        } else if route.request_changes.is_some() {
-            (
-                "changes fields of requests, and proxies that ask forward them as they are",
-                "let the proxy change them too, and remove what clients send of them",
-            )
-        } else {
-            continue;
-        };
-        if warned_names.insert(route.name.clone()) {
+        for (effect, help) in effects_on_route(route) {
             let message = format!("the policy `{}` {effect}", route.name);
-            cx.warn(location, message, Some(help.into()));
+            if warned.insert(message.clone()) {
+                cx.warn(location, message, Some(help.into()));
+            }
         }
     }
+}
+
+/// What of a route does not happen where its requests are only asked about, and the cure of each.
+fn effects_on_route(route: &Route) -> Vec<(&'static str, &'static str)> {
+    let mut effects = Vec::new();
+    if route.reads.may_need_body() {
+        effects.push((
+            "looks for an identity or a cost in bodies, which proxies that ask do not show",
+            "take it from a header or the query, or let tollgate proxy these requests",
+        ));
+    }
+    if route.max_body_bytes.is_some() {
+        effects.push((
+            "bounds bodies by `max_body`, which proxies that ask do not show",
+            "let the proxy bound them too",
+        ));
+    }
+    if route.request_changes.is_some() {
+        effects.push((
+            "changes fields of requests, and proxies that ask forward them as they are",
+            "let the proxy change them too, and remove what clients send of them",
+        ));
+    }
+    if route.path_change.is_some() {
+        effects.push((
+            "changes the path, and proxies that ask forward it as it is",
+            "let the proxy change it too",
+        ));
+    }
+    if matches!(&route.action, RouteAction::Respond(response) if response.status.is_success()) {
+        effects.push((
+            "responds with a status that would be an admission, so that proxies that ask get 403",
+            "let the proxy respond itself",
+        ));
+    }
+    effects
 }
 
 /// What becomes of a limit that depends on how requests end; `None` if it does not.

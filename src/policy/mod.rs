@@ -69,7 +69,7 @@ pub use grants::GrantSubject;
 pub use load::{LoadedConfig, load, load_endpoints, load_from};
 pub use settings::{
     AccessLogSettings, BindSettings, CertificateSource, Endpoints, ListenerRole, ListenerSettings,
-    ProcessSettings, Ruleset,
+    PeerGateways, ProcessSettings, Ruleset,
 };
 pub use timeouts::{HalfClose, Timeouts};
 pub use watch::{ConfigWatch, watch};

@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use http::HeaderValue;
+
 use super::connections::Connections;
 use super::timeouts::Timeouts;
 use crate::identity::override_table::{OverrideCache, OverrideTable};
@@ -27,6 +29,8 @@ use crate::{identity, record, trace, upstream};
 pub struct Ruleset {
     /// Finds the route of a request at a listener that no policy names. The table returns indexes in `routes`.
     pub default_table: RouteTable,
+    /// Whether all requests have one route, if they have any. Routes of descriptors do not count.
+    pub has_one_request_route: bool,
     /// Finds the route of a descriptor. The table returns indexes in `routes`.
     pub descriptor_table: DescriptorTable,
     /// The tables of the listeners that policies name.
@@ -62,6 +66,8 @@ pub struct Ruleset {
     pub ban_response: BanResponse,
     /// The tokens of operators; `None` if they need none. Only an admin listener on a loopback address may have none.
     pub operators: Option<Arc<OperatorTokens>>,
+    /// The gateways whose figures are shown beside those of this one.
+    pub peers: Arc<PeerGateways>,
     /// How clients are identified.
     pub identity: identity::Settings,
     /// The upstreams, in the order of the gateway file.
@@ -247,8 +253,19 @@ pub struct Endpoints {
     pub operators: Option<Arc<OperatorTokens>>,
     /// The text of a token that is valid now; `None` if operators need none, and if the files have only hashes.
     pub admin_token: Option<String>,
+    /// The gateways whose figures are shown beside those of this one.
+    pub peers: Arc<PeerGateways>,
     /// The address for orchestrators and scrapers, who need no token; `None` if there is none.
     pub probes: Option<SocketAddr>,
+}
+
+/// The admin listeners of other gateways, and how this gateway identifies itself there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerGateways {
+    /// The addresses; perhaps also that of this gateway.
+    pub addresses: Vec<SocketAddr>,
+    /// The header field `Authorization`; `None` if no token is sent.
+    pub authorization: Option<HeaderValue>,
 }
 
 impl Endpoints {

@@ -293,3 +293,27 @@ fn a_door_stays_one_over_reloads() {
     assert_eq!(proxy.ask("GET", "/", "").status(), 400);
     assert!(upstream.drain().is_empty());
 }
+
+/// Without `decide` its listener goes on until the next start, for proxies that are still trusted.
+#[test]
+fn a_reload_without_decide_keeps_what_proxies_need() {
+    let policies = [(
+        "few",
+        "match: /**\nlimits: { few: { key: everyone, rate: 1/h, count: status 401 } }\n",
+    )];
+    let gateway = start(DOOR, &policies);
+    let file = DOOR.replace(
+        "decide: { http: 127.0.0.1:0 }",
+        "listen: 127.0.0.1:0\nupstreams: { up: [\"http://127.0.0.1:9\"] }",
+    );
+    let upstream = "match: /**\nupstream: up\nlimits: { few: { key: everyone, rate: 1/h, count: status 401 } }\n";
+    write(gateway.folder.path(), &file, &[("few", upstream)]);
+    gateway.reload().unwrap();
+    let mut proxy = Asker::of(&gateway);
+    let ticket = ticket_of(&mut proxy, "/").unwrap();
+    assert_eq!(settle(&mut proxy, &ticket, "status=401", ""), 204);
+    let fields = "X-Original-Method: GET\r\nX-Original-URI: /\r\n";
+    let refused = proxy.ask_at("/?status=403", fields);
+    assert_eq!(refused.status(), 403);
+    assert_eq!(refused.field("tollgate-status"), Some("429"));
+}

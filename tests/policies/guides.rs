@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use tollgate::policy::{self, source::MemoryFiles};
 
@@ -78,4 +79,61 @@ identity:
         }
     }
     assert!(blocks > 0);
+}
+
+/// The files that a page shows, as name and text. The name of YAML is its first line; that of a page for refusals ends the
+/// line before it.
+fn files_of(page: &str) -> Vec<(&str, &str)> {
+    let parts: Vec<&str> = page.split("\n```").collect();
+    let named = parts.chunks_exact(2).filter_map(|part| {
+        let (language, text) = part[1].split_once('\n')?;
+        let name = match language {
+            "yaml" => text.lines().next()?.strip_prefix("# ")?,
+            "html" | "json" => part[0].trim_end().strip_suffix("`:")?.rsplit('`').next()?,
+            _ => return None,
+        };
+        Some((name, text))
+    });
+    named.filter(|(name, _)| !name.contains(' ')).collect()
+}
+
+/// The tests of policies that a guide shows hold for the files that it shows. Of two versions of a file the later counts.
+#[test]
+fn what_guides_expect_of_their_files_holds() {
+    let binary = Path::new(env!("CARGO_BIN_EXE_tollgate"));
+    let path = format!("{}:/usr/bin:/bin", binary.parent().unwrap().display());
+    let mut guides = 0;
+    for entry in fs::read_dir("docs").expect("docs") {
+        let guide = entry.expect("entry").path();
+        if guide.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let page = fs::read_to_string(&guide).expect("a page");
+        let files = files_of(&page);
+        let is_test =
+            |line: &&str| line.starts_with("tollgate explain ") && line.contains("--expect");
+        let tests: Vec<&str> = page.lines().filter(is_test).collect();
+        let is_whole = files.iter().any(|(name, _)| *name == "tollgate.yaml");
+        if !is_whole || tests.is_empty() {
+            continue;
+        }
+        guides += 1;
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            let file = folder.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).expect("a folder in it");
+            fs::write(file, text).expect("written");
+        }
+        for test in tests {
+            let mut shell = Command::new("/bin/sh");
+            let shell = shell.args(["-c", test]).current_dir(folder.path());
+            let ended = shell.env("PATH", &path).output().expect("a shell");
+            assert!(
+                ended.status.success(),
+                "{}: {test}: {ended:?}",
+                guide.display()
+            );
+        }
+    }
+    assert!(guides >= 4, "{guides} guides");
 }

@@ -3,7 +3,8 @@ each with one.
 
 {"port": 1, "method": "/envoy...", "raw": "00ff", "gzip": true, "timeout": 1.5, "times": 320, "threads": 32, ...}
 
-The message is "raw", or a RateLimitRequest of "domain", "hits" and "descriptors": [{"entries": [[key, value]], "hits": 2}].
+The message is "raw", or a RateLimitRequest of "domain", "hits" and "descriptors": [{"entries": [[key, value]], "hits": 2,
+"limit": [units, unit]}].
 Values may be {"hex": "ff"}. The answer is {"code": "OK", "overall": 1, "statuses": [..], "fields": [..], "request_fields": [..],
 "metadata": {..}}, or {"code": .., "detail": ..}; for "health" {"code": .., "status": 1}. With "times" the call is made so often
 by so many threads, and the answer is {"admitted": n, "refused": n, "other": n}.
@@ -46,6 +47,9 @@ def request_message(command):
             bytes_field(1, bytes_field(1, key.encode()) + bytes_field(2, text_bytes(value)))
             for key, value in descriptor["entries"]
         )
+        if "limit" in descriptor:
+            units, unit = descriptor["limit"]
+            encoded += bytes_field(2, number_field(1, units) + number_field(2, unit))
         if "hits" in descriptor:
             encoded += bytes_field(3, number_field(1, descriptor["hits"]))
         message += bytes_field(2, encoded)

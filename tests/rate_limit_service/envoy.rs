@@ -5,8 +5,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use rustix::process::Signal;
+
 use super::common::child::{self, Guard};
-use super::common::redis::free_port;
+use super::common::redis::{Redis, free_port};
 use super::common::{Client, Gateway, Message, Upstream, wait_until};
 use tollgate::base::clock::{Clock, Nanos};
 
@@ -27,6 +29,11 @@ struct Scene {
 fn example(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     root.join("examples/doors/envoy").join(name)
+}
+
+/// The file of Envoy with time for a machine that is slow.
+fn patient(text: String) -> String {
+    text.replace("timeout: 0.1s", "timeout: 10s")
 }
 
 /// A gateway with the files of the example, and `more` in the gateway file. `rate` replaces that of the policy.
@@ -112,7 +119,7 @@ impl Scene {
 #[test]
 fn envoy_serves_exactly_what_the_limit_admits() {
     let gateway = start_gateway("", "rate: 40/m");
-    let scene = Scene::start(gateway.address.port(), |text| text);
+    let scene = Scene::start(gateway.address.port(), patient);
     let responses = scene.storm();
     let admitted = responses.iter().filter(|response| response.status() == 200);
     assert_eq!(admitted.count(), ADMITTED);
@@ -135,6 +142,53 @@ fn envoy_serves_exactly_what_the_limit_admits() {
     }
     let admitted = responses.iter().find(|response| response.status() == 200);
     assert!(admitted.unwrap().field("ratelimit").is_some());
+}
+
+/// What the server behind Envoy learns of exceeded limits is from tollgate, never from a client.
+#[test]
+fn clients_cannot_forge_what_tollgate_adds_to_requests() {
+    let gateway = start_gateway("", "rate: 1/m, throttle: soft 100%");
+    let scene = Scene::start(gateway.address.port(), patient);
+    let mut client = Client::connect(scene.address);
+    let forged = "GET / HTTP/1.1\r\nhost: test\r\ntollgate-over: forged\r\ntollgate_over: forged\r\nTollgate-Over: forged\r\n\r\n";
+    for expected in [&[][..], &[("tollgate-over", "per-address")]] {
+        client.send(forged);
+        assert_eq!(client.answer().status(), 200);
+        let request = scene.server.next();
+        let fields = request.fields.iter();
+        let fields = fields.filter(|(name, _)| name.replace('_', "-") == "tollgate-over");
+        let fields: Vec<(&str, &str)> = fields.map(|(name, value)| (&**name, &**value)).collect();
+        assert_eq!(fields, expected);
+    }
+    client.send(forged);
+    assert_eq!(client.answer().status(), 429);
+}
+
+/// More calls wait at the same time than a connection may have. Envoy must make further connections for them.
+#[test]
+fn a_burst_of_clients_makes_no_call_fail() {
+    const BURST: usize = 800;
+    let redis = Redis::start();
+    let store = format!("store: {{ address: \"{}\", budget: 1s }}\n", redis.url());
+    let gateway = start_gateway(&store, "rate: 100000/m, sharing: strict");
+    wait_until("the store decides", || {
+        let metrics = gateway.app.metrics();
+        metrics.contains("tollgate_shared_store_up 1\n")
+    });
+    let scene = Scene::start(gateway.address.port(), patient);
+    let mut clients: Vec<Client> = (0..BURST).map(|_| Client::connect(scene.address)).collect();
+    // Each call waits for the store now.
+    redis.signal(Signal::STOP);
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+    }
+    let statuses: Vec<u16> = clients
+        .iter_mut()
+        .map(|client| client.answer().status())
+        .collect();
+    redis.signal(Signal::CONT);
+    let failed = statuses.iter().filter(|status| **status != 200).count();
+    assert_eq!(failed, 0, "{statuses:?}");
 }
 
 #[test]
@@ -163,7 +217,7 @@ fn without_its_store_the_gateway_decides_as_the_limit_says() {
     let away = free_port();
     let store = format!("store: redis://127.0.0.1:{away}\n");
     let gateway = start_gateway(&store, "rate: 40/m");
-    let scene = Scene::start(gateway.address.port(), |text| text);
+    let scene = Scene::start(gateway.address.port(), patient);
     let responses = scene.storm();
     let admitted = responses
         .iter()
@@ -171,6 +225,6 @@ fn without_its_store_the_gateway_decides_as_the_limit_says() {
         .count();
     assert!((1..=ADMITTED).contains(&admitted), "{admitted}");
     let closed = start_gateway(&store, "rate: 40/m, on_store_error: closed");
-    let scene = Scene::start(closed.address.port(), |text| text);
+    let scene = Scene::start(closed.address.port(), patient);
     assert_eq!(scene.get().status(), 429);
 }

@@ -11,12 +11,15 @@ mod calls;
 mod envoy;
 mod hostile;
 mod shared;
+mod streams;
+mod units;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdout, Stdio};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tollgate::base::clock::Clock;
 
 use common::Gateway;
@@ -27,6 +30,11 @@ pub const DOOR: &str = "decide: { grpc: 127.0.0.1:0 }\nadmin: off\nworkers: 2\n"
 
 /// Starts a gateway with this gateway file and these policies. The first listener of the file is its address.
 pub fn start(gateway: &str, policies: &[(&str, &str)]) -> Gateway {
+    Gateway::start_in(write(gateway, policies), Clock::system())
+}
+
+/// Writes this gateway file and these policies into a folder.
+pub fn write(gateway: &str, policies: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let policy_folder = folder.path().join("policies");
     std::fs::create_dir_all(&policy_folder).unwrap();
@@ -35,7 +43,7 @@ pub fn start(gateway: &str, policies: &[(&str, &str)]) -> Gateway {
     for (name, text) in policies {
         std::fs::write(policy_folder.join(format!("{name}.yaml")), text).unwrap();
     }
-    Gateway::start_in(folder, Clock::system())
+    folder
 }
 
 /// A client, which does what `client.py` says.

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use tollgate::base::clock::{Clock, Nanos};
 use tollgate::operator::NewBan;
 use tollgate::policy;
 use tollgate::serve::admin::Control;
 use tollgate::serve::stack::explain::explain;
 
 use super::common::Gateway;
-use super::common::redis::Redis;
+use super::common::redis::{Redis, free_port};
 use super::common::{assert_contains, wait_until};
 use super::{Asker, DOOR, codes, request, start};
 
@@ -79,6 +81,138 @@ fn a_hundred_descriptors_are_counted_in_a_shared_store() {
             OVER_LIMIT
         );
     }
+}
+
+/// A gateway file of the door with this store. A slow machine must not decide alone.
+fn door_with(redis: &Redis, more: &str) -> String {
+    let url = redis.url();
+    format!("{DOOR}store: {{ address: \"{url}\", budget: 1s }}\n{more}")
+}
+
+/// Waits until the store decides alone, and no share of a gateway matters any more.
+fn wait_until_shared(gateway: &Gateway) {
+    wait_until("the store decides", || {
+        let metrics = gateway.app.metrics();
+        metrics.contains("tollgate_shared_store_up 1\n")
+    });
+}
+
+/// The units that remain of each descriptor in the answer.
+fn remaining(answer: &Value) -> Vec<u64> {
+    let statuses = answer["statuses"].as_array().unwrap();
+    let remaining = statuses.iter().map(|status| status["remaining"].as_u64());
+    remaining.map(|units| units.unwrap()).collect()
+}
+
+/// A store has one count of a key. So the units of all plans are added up, and the smallest plan holds for the call.
+#[test]
+fn a_key_with_several_plans_is_counted_once_for_each_descriptor() {
+    let redis = Redis::start();
+    let policy = "domain: edge\nentries: { user: any, plan: any }\nlimits: { per-user: { key: user, rate: 4/h, plans: true, sharing: strict } }\n";
+    let plans = "plans: { free: { multiply: 1 }, gold: { multiply: 3 } }\nidentity: { plan: { header: x-plan, from: [10.0.0.0/8], default: free } }\n";
+    let door = door_with(&redis, plans);
+    let gateways = [(); 2].map(|()| start(&door, &[("users", policy)]));
+    gateways.iter().for_each(wait_until_shared);
+    let mut askers = gateways.each_ref().map(Asker::of);
+    let of = |plan| [("user", "alice"), ("plan", plan)];
+    let (free, gold) = (of("free"), of("gold"));
+    for (asker, expected) in [(0, 2), (1, 0)] {
+        let answer = askers[asker].decide(&[&gold, &free]);
+        assert_eq!(answer["overall"], OK, "{answer}");
+        assert_eq!(remaining(&answer), [expected; 2], "{answer}");
+    }
+    let refused = askers[0].decide(&[&gold, &free]);
+    assert_eq!(codes(&refused), [OVER_LIMIT; 2], "{refused}");
+    // Alone the larger plan has three times the units, of which four are used.
+    let answer = askers[1].decide(&[&gold]);
+    assert_eq!((codes(&answer), remaining(&answer)), (vec![OK], vec![7]));
+}
+
+/// Of keys in one network, a shared store would count the units of one only. So such a call is refused, and nothing is
+/// counted.
+#[test]
+fn several_keys_of_one_network_are_counted_in_memory_and_refused_with_a_store() {
+    let redis = Redis::start();
+    let policy = "domain: edge\nentries: { remote_address: any }\nlimits: { per-ip: { key: ip, rate: 3/h, sharing: strict } }\n";
+    let policies = [("addresses", policy)];
+    let in_network = |subnet: u8| format!("2001:db8:0:{subnet}::1");
+    let addresses = [1, 2].map(in_network);
+    let entries = addresses
+        .each_ref()
+        .map(|text| [("remote_address", text.as_str())]);
+    let both: [&[(&str, &str)]; 2] = [&entries[0], &entries[1]];
+    let gateway = start(DOOR, &policies);
+    let mut asker = Asker::of(&gateway);
+    for expected in [2, 1, 0] {
+        let answer = asker.decide(&both);
+        assert_eq!(codes(&answer), [OK; 2], "{answer}");
+        assert_eq!(remaining(&answer), [expected; 2], "{answer}");
+    }
+    assert_eq!(codes(&asker.decide(&both)), [OVER_LIMIT; 2]);
+    let gateway = start(&door_with(&redis, ""), &policies);
+    wait_until_shared(&gateway);
+    let mut asker = Asker::of(&gateway);
+    for _ in 0..3 {
+        let answer = asker.decide(&both);
+        let expected = (OVER_LIMIT, json!([]));
+        assert_eq!(
+            (
+                answer["overall"].as_u64().unwrap(),
+                answer["statuses"].clone()
+            ),
+            expected
+        );
+    }
+    for descriptor in both {
+        let answer = asker.decide(&[descriptor]);
+        assert_eq!((codes(&answer), remaining(&answer)), (vec![OK], vec![2]));
+    }
+    // Two addresses of one /64 are one key.
+    let neighbour = [("remote_address", "2001:db8:0:1::2")];
+    let answer = asker.decide(&[&entries[0], &neighbour]);
+    assert_eq!(
+        (codes(&answer), remaining(&answer)),
+        (vec![OK; 2], vec![0; 2])
+    );
+}
+
+#[test]
+fn a_look_is_refused_where_a_gateway_alone_admits_nothing() {
+    let policy = "domain: edge\nentries: { a: any }\nlimits: { a: { key: a, rate: 100/h, on_store_error: closed } }\n";
+    let away = format!("{DOOR}store: redis://127.0.0.1:{}\n", free_port());
+    let gateway = start(&away, &[("a", policy)]);
+    let mut asker = Asker::of(&gateway);
+    for hits in [1, 0] {
+        let mut command = request(&[&[("a", "x")]]);
+        command["descriptors"][0]["hits"] = hits.into();
+        let answer = asker.ask(command);
+        assert_eq!(
+            (answer["overall"].as_u64(), codes(&answer)),
+            (Some(OVER_LIMIT), vec![OVER_LIMIT])
+        );
+    }
+}
+
+/// A call whose descriptors look and take asks the store twice, and waits for it no longer than others.
+#[test]
+fn a_call_waits_for_its_store_for_one_budget() {
+    let redis = Redis::start();
+    let policy = "domain: edge\nentries: { a: any }\nlimits: { a: { key: a, rate: 1000/h, sharing: strict } }\n";
+    let gateway = start(&door_with(&redis, ""), &[("a", policy)]);
+    wait_until_shared(&gateway);
+    let mut asker = Asker::of(&gateway);
+    let mut command = request(&[&[("a", "x")], &[("a", "y")]]);
+    command["descriptors"][0]["hits"] = 0.into();
+    assert_eq!(remaining(&asker.ask(command.clone())), [1000, 999]);
+    redis.signal(Signal::STOP);
+    let clock = Clock::system();
+    let begin = clock.now();
+    let answer = asker.ask(command);
+    let elapsed = clock.now().since(begin);
+    redis.signal(Signal::CONT);
+    assert!(answer["overall"].is_u64(), "{answer}");
+    assert!(elapsed > Nanos::from_millis(900), "{elapsed:?}");
+    assert!(elapsed < Nanos::from_millis(1_700), "{elapsed:?}");
 }
 
 #[test]

@@ -32,11 +32,16 @@ impl Site {
 /// From the first refusal to the pixel.
 const AT_MOST: Duration = Duration::from_secs(2);
 
+/// The time after which the dashboard compares with what came before.
+const HISTORY: Duration = Duration::from_secs(45);
+
 /// Every storm, from its first request to its explanation.
 #[test]
 fn a_storm_is_seen_and_explained_by_one_click() {
     let sites = Kind::ALL.map(|kind| (kind, Site::start()));
     let browser = Browser::open(1_440, 900);
+    // Without it the banner says that there is nothing to compare with.
+    thread::park_timeout(HISTORY);
     next_minute();
     for (kind, site) in sites {
         browser.go(&site.page());
@@ -127,7 +132,7 @@ fn screens_are_safe_and_to_be_read_by_all() {
     }
 }
 
-fn look(browser: &Browser, screen: &str) {
+pub fn look(browser: &Browser, screen: &str) {
     // Until all that was asked for is drawn.
     let settled = "return document.querySelector('#screen').innerText.length";
     let mut length = Value::Null;

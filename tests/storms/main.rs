@@ -6,6 +6,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod dashboard;
+mod demo;
+mod fleet;
+mod states;
 mod storm;
 
 use std::thread;

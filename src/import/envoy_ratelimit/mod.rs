@@ -185,11 +185,23 @@ impl DomainReader<'_> {
         }
         let limit = match self.read_limit(node, path, rate_limit) {
             Ok(limit) => limit,
-            Err(reason) => {
+            // No policy can name such a key.
+            Err(reason)
+                if path
+                    .iter()
+                    .any(|node| node.value == EntryDraft::Any && !is_identity(node.key)) =>
+            {
                 let note = format!("{reason}; its descriptors are not limited by it");
                 return self
                     .report
                     .left(rate_limit.origin(), Concern::Limits, "rate_limit", &note);
+            }
+            Err(reason) => {
+                let note =
+                    format!("{reason}: one request of all its descriptors is admitted in 365 days");
+                self.report
+                    .left(rate_limit.origin(), Concern::Limits, "rate_limit", &note);
+                strictest_limit(node, vec!["everyone".into()], rate_limit)
             }
         };
         self.note_overlaps(KeyedPolicy {
@@ -233,14 +245,20 @@ impl DomainReader<'_> {
         let at = rate_limit.origin();
         let is_unlimited = rate_limit.get("unlimited").is_some_and(is_set);
         let units = rate_limit.get("requests_per_unit");
-        let has_zeros = units.and_then(InputValue::text).is_some_and(|text| {
-            let digits = text.trim();
-            digits.len() > 1 && digits.starts_with('0')
+        // ratelimit reads `010` as 8.
+        let octal = units.and_then(InputValue::text).and_then(|text| {
+            let digits = text
+                .trim()
+                .strip_prefix('0')
+                .filter(|digits| !digits.is_empty())?;
+            u64::from_str_radix(digits, 8).ok()
         });
-        if has_zeros {
-            return Err("its number begins with 0, so that YAML may read it as octal".into());
+        if let Some(number) = octal {
+            let note = format!("its number begins with 0: that is {number} in octal");
+            self.report
+                .changed(at, Concern::Limits, "requests_per_unit", &note);
         }
-        let units = units.and_then(InputValue::number);
+        let units = octal.or_else(|| units.and_then(InputValue::number));
         if is_unlimited {
             if units.is_some() {
                 return Err("it has `unlimited` beside a number".into());
@@ -254,7 +272,8 @@ impl DomainReader<'_> {
             // Without a policy, a broader one would admit these requests by its larger limit.
             let note = "a rate of 0 has no counterpart: one request is admitted in 365 days. Let Envoy refuse these requests";
             self.report.left(at, Concern::Limits, "rate_limit 0", note);
-            return self.strictest_limit(node, path, rate_limit).map(Some);
+            let key = self.key_of(path)?;
+            return Ok(strictest_limit(node, key, rate_limit));
         }
         let unit = rate_limit
             .text_of("unit")
@@ -315,27 +334,6 @@ impl DomainReader<'_> {
         }))
     }
 
-    /// The limit that admits least, in place of a rate of 0.
-    fn strictest_limit(
-        &mut self,
-        node: &DescriptorNode<'_>,
-        path: &[&DescriptorNode<'_>],
-        rate_limit: InputValue<'_>,
-    ) -> Result<LimitDraft, String> {
-        let key = self.key_of(path)?;
-        let rate = RateDraft::new(1, 31_536_000).ok_or("a rate of 0 has no counterpart")?;
-        let shadow = node.source.get("shadow_mode");
-        Ok(LimitDraft {
-            name: rate_limit.text_of("name").unwrap_or(node.key).to_owned(),
-            origins: vec![rate_limit.origin()],
-            key,
-            amount: AmountDraft::Rates(vec![rate]),
-            algorithm: AlgorithmDraft::Sliding,
-            is_shadow: shadow.is_some_and(is_set),
-            ..LimitDraft::default()
-        })
-    }
-
     /// The key of the limit of a descriptor: ratelimit counts each value of an entry that is not exact.
     fn key_of(&mut self, path: &[&DescriptorNode<'_>]) -> Result<Vec<String>, String> {
         let mut key = Vec::new();
@@ -365,6 +363,25 @@ impl DomainReader<'_> {
             false => Ok(key),
         }
     }
+}
+
+/// The limit that admits least, in place of one that cannot be written.
+fn strictest_limit(
+    node: &DescriptorNode<'_>,
+    key: Vec<String>,
+    rate_limit: InputValue<'_>,
+) -> Option<LimitDraft> {
+    let rate = RateDraft::new(1, 31_536_000)?;
+    let shadow = node.source.get("shadow_mode");
+    Some(LimitDraft {
+        name: rate_limit.text_of("name").unwrap_or(node.key).to_owned(),
+        origins: vec![rate_limit.origin()],
+        key,
+        amount: AmountDraft::Rates(vec![rate]),
+        algorithm: AlgorithmDraft::Sliding,
+        is_shadow: shadow.is_some_and(is_set),
+        ..LimitDraft::default()
+    })
 }
 
 /// The entries of a path of nodes.

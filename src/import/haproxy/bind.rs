@@ -118,6 +118,12 @@ pub fn read_bind(
     read
 }
 
+/// The addresses of a `bind` that have a counterpart, whether they are opened or not.
+pub fn bind_addresses(line: &ConfigLine) -> impl Iterator<Item = String> {
+    let words = line.word(1).split(',').take(MAX_ADDRESSES);
+    words.filter_map(|text| listen_address(text).map(|(address, _)| address))
+}
+
 #[derive(Default)]
 struct BindOptions {
     is_tls: bool,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::acl_test::AclTest;
 use super::action::RuleAction;
-use super::bind::{BindAddress, read_bind};
+use super::bind::{BindAddress, bind_addresses, read_bind};
 use super::eval::{ConditionReader, RuleId};
 use super::routes::{CellRoutes, ListenerGroup};
 use super::section::{ConfigSection, SectionKind};
@@ -21,6 +21,7 @@ impl SectionReader<'_> {
     pub(super) fn add_routes(mut self) -> Result<(), ImportError> {
         let mut frontends: Vec<(usize, Vec<BindAddress>)> = Vec::new();
         let mut used: HashSet<String> = HashSet::new();
+        let of_ipv4 = self.addresses_of_ipv4();
         for (index, section) in self.sections.iter().enumerate() {
             if !section.is_http || !is_front(section) {
                 self.report_binds(section);
@@ -29,7 +30,11 @@ impl SectionReader<'_> {
             let mut binds = self.read_binds(section);
             self.merge_addresses(&mut binds);
             binds.retain(|bind| {
-                let is_new = used.insert(ipv4_address(&bind.listener.address));
+                let ipv4 = ipv4_address(&bind.listener.address);
+                // Clients of IPv4 reach the section that names the port of IPv4.
+                let is_others = ipv4 != bind.listener.address
+                    && of_ipv4.get(&ipv4).is_some_and(|other| *other != index);
+                let is_new = !is_others && used.insert(ipv4);
                 if !is_new {
                     let note = "another section listens at this address";
                     self.report.left(
@@ -109,6 +114,24 @@ impl SectionReader<'_> {
         }
         self.tables.finish(self.report);
         Ok(())
+    }
+
+    /// The first section that listens at each address of IPv4.
+    fn addresses_of_ipv4(&self) -> HashMap<String, usize> {
+        let mut addresses = HashMap::new();
+        for (index, section) in self.sections.iter().enumerate() {
+            let is_served = section.is_http && is_front(section);
+            let lines = section
+                .lines
+                .iter()
+                .filter(|line| is_served && line.word(0) == "bind");
+            for address in lines.flat_map(|line| bind_addresses(line)) {
+                if !address.starts_with("[::]:") {
+                    addresses.entry(address).or_insert(index);
+                }
+            }
+        }
+        addresses
     }
 
     /// Leaves out addresses of IPv4 where a socket for all addresses of IPv6 takes them, with equal options.

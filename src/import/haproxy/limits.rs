@@ -17,14 +17,17 @@ impl RuleWalker<'_, '_> {
             return;
         }
         let [test] = terms.rates.as_slice() else {
-            let note = "several counters that must all be above their bounds have no counterpart; write a limit for each";
-            return self.reader.mark(id, Fate::Left, note);
+            self.stub(
+                id,
+                "a rule that refuses where several counters are above numbers",
+                state,
+            );
+            return;
         };
         let Some(test) = self.reader.rate(*test) else {
             return;
         };
-        let is_ban = test.most == Some(0) && is_general_counter(&test.what);
-        if is_ban || test.most.is_none() {
+        if is_general_counter(&test.what) || test.most.is_none() {
             self.stub(id, "a comparison of a counter", state);
             return;
         }
@@ -47,8 +50,8 @@ impl RuleWalker<'_, '_> {
             return self.reader.mark(id, Fate::Left, note);
         }
         if terms.is_unclear && !terms.is_unclear_negated {
-            let note = "its condition has no counterpart, so the limit is not written; write it with `for`";
-            return self.reader.mark(id, Fate::Left, note);
+            self.stub(id, "its condition", state);
+            return;
         }
         let most = test.most.unwrap_or(0);
         if most == 0 && !matches!(test.what.as_str(), "http_err_rate" | "http_fail_rate") {
@@ -126,7 +129,13 @@ impl RuleWalker<'_, '_> {
             }
         };
         match made {
-            Err(reason) => self.reader.mark(id, Fate::Left, reason),
+            // Requests that the rule may refuse must not pass without it.
+            Err(reason) => {
+                self.reader.mark(id, Fate::Left, reason);
+                state
+                    .stub
+                    .get_or_insert_with(|| "a comparison of a counter".into());
+            }
             Ok(made) => {
                 self.reader.used.insert(tracked.rule);
                 self.reader.mark(id, Fate::Changed, made.note);

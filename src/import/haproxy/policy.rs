@@ -67,11 +67,7 @@ impl CellRoutes<'_, '_> {
             (CellAction::Forward, Some(upstream)) => ActionDraft::Upstream(upstream),
             (CellAction::Forward, None) => ActionDraft::not_imported("a backend without servers"),
             (CellAction::Stub(what), upstream) => {
-                if let Some(upstream) = upstream {
-                    route.comments.push(format!(
-                        "To serve it once its rules are written, put this in place of `respond`: upstream: {upstream}"
-                    ));
-                }
+                route.withheld_upstream = upstream;
                 ActionDraft::not_imported(what)
             }
             (CellAction::Rule(id), _) => self.answer(*id, group),

@@ -319,12 +319,12 @@ impl RuleWalker<'_, '_> {
         if has_proxy_header && is_of_connections {
             let note = "it counts the proxies that connect, before the header of the PROXY protocol names the client";
             self.reader.mark(id, Fate::Left, note);
-            return RuleResult::Next;
         }
         let sample = parse_sample(key);
         let is_changed = sample
             .as_ref()
             .is_some_and(|sample| is_of_changed_field(sample, &state.changed));
+        let is_unread = is_changed || (has_proxy_header && is_of_connections);
         if is_changed {
             let note = "a rule before it changes the field that it counts by, so it does not count what the client sends; write a limit by hand";
             self.reader.mark(id, Fate::Left, note);
@@ -348,7 +348,7 @@ impl RuleWalker<'_, '_> {
                 counted: TrackedKey {
                     table: table.unwrap_or(own_table).to_owned(),
                     // A key that cannot be read makes no limit.
-                    key: if is_changed {
+                    key: if is_unread {
                         String::new()
                     } else {
                         key.to_owned()
@@ -393,6 +393,10 @@ impl RuleWalker<'_, '_> {
                 });
                 if !terms.rates.is_empty() && is_refusal {
                     self.limit(id, &terms, state);
+                    continue;
+                }
+                if !terms.rates.is_empty() && target.is_none_or(RuleSection::is_restrictive) {
+                    self.stub(id, "a backend with rules for clients above a rate", state);
                     continue;
                 }
                 if !terms.rates.is_empty() {

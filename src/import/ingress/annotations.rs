@@ -100,9 +100,12 @@ fn read_setting(
             let (networks, others) = networks(value);
             let is_deny = name == "denylist-source-range";
             if !is_deny && networks.is_empty() {
-                let note =
-                    "it has no network, so that it admits everybody or nobody; write `allow`";
+                settings.unread_check = Some("a list of networks");
+                let note = "it has no network. Clients get 503: write `allow`";
                 return report.left(at, Concern::Routing, text, note);
+            }
+            if is_deny && !others.is_empty() {
+                settings.unread_check = Some("a list of networks");
             }
             match is_deny {
                 true => settings.deny.extend(networks),
@@ -114,7 +117,10 @@ fn read_setting(
                     at,
                     Concern::Routing,
                     text,
-                    "not all of it are networks; those are taken",
+                    match is_deny {
+                        true => "not all of it are networks, so that clients get 503: write `deny`",
+                        false => "not all of it are networks; those are taken",
+                    },
                 ),
             }
         }
@@ -243,9 +249,25 @@ fn read_setting(
             }
         }
         _ => {
+            if let Some(check) = unread_check(name, value) {
+                settings.unread_check = Some(check);
+            }
             let (concern, note) = note_of(name);
             report.left(at, concern, text, note);
         }
+    }
+}
+
+/// What an annotation refuses clients by, where that has no counterpart.
+fn unread_check(name: &str, value: &str) -> Option<&'static str> {
+    match name {
+        "auth-url" => Some("a request to another server"),
+        "auth-type" | "auth-secret" => Some("a password"),
+        "auth-tls-verify-client" if value == "off" => None,
+        "auth-tls-secret" | "auth-tls-verify-client" => Some("certificates of clients"),
+        "configuration-snippet" | "server-snippet" | "auth-snippet" => Some("a snippet of nginx"),
+        "enable-modsecurity" | "modsecurity-snippet" if value != "false" => Some("a firewall"),
+        _ => None,
     }
 }
 
@@ -259,7 +281,7 @@ fn note_of(name: &str) -> (Concern, &'static str) {
         ),
         "configuration-snippet" | "server-snippet" | "auth-snippet" => (
             Limits,
-            "a snippet of nginx may hold limits: import it by `tollgate import nginx`",
+            "a snippet of nginx may refuse clients, so that they get 503: import it by `tollgate import nginx`",
         ),
         "ssl-redirect" | "force-ssl-redirect" => (
             Routing,
@@ -267,11 +289,12 @@ fn note_of(name: &str) -> (Concern, &'static str) {
         ),
         "auth-url" | "auth-signin" | "auth-type" | "auth-secret" | "auth-realm" => (
             Routing,
-            "tollgate asks nobody whether to admit a request; use `identity: user` and `require`",
+            "tollgate asks nobody whether to admit a request, so that clients get 503; use `identity: user` and `require`",
         ),
-        "auth-tls-secret" | "auth-tls-verify-client" => {
-            (Routing, "write `client_roots` at the listener")
-        }
+        "auth-tls-secret" | "auth-tls-verify-client" => (
+            Routing,
+            "write `client_roots` at the listener. Clients get 503",
+        ),
         "enable-cors"
         | "cors-allow-origin"
         | "cors-allow-methods"

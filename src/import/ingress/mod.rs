@@ -334,8 +334,17 @@ impl<'r, 'v> IngressReader<'r, 'v> {
                 self.report
                     .taken(backend.origin(), Concern::Routing, &read.text, "");
                 let name = self.draft.add_upstream(&read.hint, read.upstream);
-                route.action = ActionDraft::Upstream(name);
-                route.strip = path.strip;
+                match settings.unread_check {
+                    Some(check) => {
+                        route.withheld_upstream = Some(name);
+                        route.action = ActionDraft::not_imported(check);
+                        route.max_body = None;
+                    }
+                    None => {
+                        route.action = ActionDraft::Upstream(name);
+                        route.strip = path.strip;
+                    }
+                }
             }
             Err(reason) => {
                 let note = format!("{reason}. Clients get 503");

@@ -13,6 +13,8 @@ pub struct Annotations {
     pub deny: Vec<String>,
     /// The only networks that are served; empty for all.
     pub allow: Vec<String>,
+    /// What refuses clients and is not imported; `None` if nothing does.
+    pub unread_check: Option<&'static str>,
     /// The largest body of a request in bytes; `None` for any size.
     pub max_body: Option<u64>,
     /// Further hosts.

@@ -6,11 +6,13 @@ use super::entities::KongEntities;
 use super::plugins::PluginIndex;
 use super::policies::{KongPolicyWriter, PLAIN, PathClaim, ServedRoute, TLS, route_text};
 use super::routes::read_route;
+use crate::import::budget::{TooMuchWork, WorkBudget};
 use crate::import::error::ImportError;
 use crate::import::model::{ImportDraft, ListenerDraft};
 use crate::import::report::{Concern, ImportReport};
 use crate::import::routing::cells::{CellTable, MAX_CELLS, MatchCell, MatchOwner, TooManyCells};
 use crate::import::routing::judgement::{Judgement, RegionCandidate, judge};
+use crate::import::routing::region::Fit;
 
 /// Fills the draft with all that the files say. `path` is that of the first file.
 pub fn assemble(
@@ -32,6 +34,12 @@ pub fn assemble(
     if entities.routes.len() > MAX_CELLS {
         return Err(too_many());
     }
+    let too_much = |TooMuchWork| {
+        let message = "its routes share too many long plugins, upstreams or lists";
+        ImportError::at(path, 1, 1, message).with_help("import fewer routes at a time")
+    };
+    let mut budget = WorkBudget::new();
+    let mut size = 0_usize;
     let mut index = PluginIndex::new(entities);
     let mut served = Vec::new();
     let mut claims = Vec::new();
@@ -40,7 +48,8 @@ pub fn assemble(
         let service = entity
             .service
             .and_then(|service| entities.services.get(service));
-        if service.is_some_and(|service| service.value.text_of("enabled") == Some("false")) {
+        let enabled = service.and_then(|service| service.value.text_of("enabled"));
+        if enabled == Some("false") {
             report.left(
                 entity.at,
                 Concern::Routing,
@@ -56,25 +65,27 @@ pub fn assemble(
                 continue;
             }
         };
-        let (plugins, twice) = index.of_route(entities, number);
-        for name in &twice {
-            let note = format!(
-                "two plugins {name} are for it, and Kong refuses that: the first one holds here"
-            );
-            report.left(entity.at, Concern::Limits, &text, &note);
-        }
+        let plugins = index
+            .of_route(entities, number, &mut budget)
+            .map_err(too_much)?;
         for path in paths {
-            if settings.upgrade.is_some() {
+            size = size.saturating_add(2 * path.region.size());
+            if size > 2 * MAX_CELLS {
+                return Err(too_many());
+            }
+            if settings.upgrade.is_some() || settings.is_plain_only {
                 claims.push(PathClaim {
                     route: served.len(),
                     path: path.clone(),
-                    is_upgrade: true,
+                    is_upgrade: settings.upgrade.is_some(),
+                    is_other_protocol: true,
                 });
             }
             claims.push(PathClaim {
                 route: served.len(),
                 path,
                 is_upgrade: false,
+                is_other_protocol: false,
             });
         }
         served.push(ServedRoute {
@@ -86,6 +97,8 @@ pub fn assemble(
     let has_tls = !entities.certificates.is_empty()
         || served.iter().any(|route| route.settings.upgrade.is_some());
     add_listeners(has_tls, entities, draft, report);
+    // Without a listener for TLS nobody asks a route over it.
+    claims.retain(|claim| has_tls || claim.is_upgrade || !claim.is_other_protocol);
     let size: usize = claims.iter().map(|claim| claim.path.region.size()).sum();
     if size > MAX_CELLS {
         return Err(too_many());
@@ -100,12 +113,19 @@ pub fn assemble(
         let treatment = *treatments
             .entry((&route.plugins, claim.is_upgrade))
             .or_insert(next);
-        let listeners = match (claim.is_upgrade, route.settings.upgrade.is_some()) {
-            (true, _) => PLAIN,
-            (false, true) => TLS,
-            (false, false) if has_tls => PLAIN | TLS,
-            (false, false) => PLAIN,
+        let listeners = match (claim.is_other_protocol, route.settings.upgrade.is_some()) {
+            (true, true) | (false, false) if !has_tls => PLAIN,
+            (true, true) => PLAIN,
+            (true, false) | (false, true) => TLS,
+            (false, false) if route.settings.is_plain_only => PLAIN,
+            (false, false) => PLAIN | TLS,
         };
+        let mut region = claim.path.region.clone();
+        if claim.is_other_protocol && !claim.is_upgrade {
+            // Versions of Kong differ in whether such a route takes requests over TLS.
+            let reason = "its `protocols` are without TLS, and the requests are over TLS";
+            region.fit = Fit::Superset(reason.into());
+        }
         candidates.push(RegionCandidate {
             owner: MatchOwner {
                 route: claim.route,
@@ -113,7 +133,7 @@ pub fn assemble(
                 treatment,
             },
             listeners,
-            region: claim.path.region.clone(),
+            region,
         });
     }
     let judgements = judge(&candidates);
@@ -124,6 +144,7 @@ pub fn assemble(
         services: HashMap::new(),
         draft,
         report,
+        budget,
     };
     let mut cells_of: Vec<Vec<&MatchCell>> = vec![Vec::new(); served.len()];
     for cell in table.cells() {
@@ -133,7 +154,12 @@ pub fn assemble(
         }
     }
     for (route, cells) in served.iter().zip(&cells_of) {
-        writer.add_route(route, cells, &claims, &judgements, &mut index, has_tls);
+        let first = (writer.draft.routes.len(), writer.draft.upstreams.len());
+        writer
+            .add_route(route, cells, &claims, &judgements, &mut index, has_tls)
+            .map_err(too_much)?;
+        let written = writer.draft.written_since(first.0, first.1);
+        writer.budget.write(written).map_err(too_much)?;
         if writer.draft.limits.len() > 2 * MAX_CELLS {
             return Err(too_many());
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::import::documents::InputValue;
-use crate::import::report::{Concern, ImportReport, Origin};
+use crate::import::report::{Concern, ImportReport, Origin, printable};
 
 /// What a name or an id stands for, of one kind of entity; `None` for two entities with one name.
 type ByName = HashMap<String, Option<usize>>;
@@ -34,7 +34,17 @@ pub struct KongPlugin<'v> {
     pub route: Option<usize>,
     /// The service that it is for; `None` for all.
     pub service: Option<usize>,
+    /// Its settings, which may stand in `_plugin_configs`.
+    pub config: Option<InputValue<'v>>,
+    /// Why it is not known what it does.
+    pub unread: Option<&'static str>,
 }
+
+/// The name of a plugin in place of WASM filters, which no plugin of Kong has.
+pub const FILTER_CHAIN: &str = "filter_chains";
+
+/// A plugin with the route or the service in which it stands.
+type NestedPlugin<'v> = (&'v str, InputValue<'v>, Option<usize>, Option<usize>);
 
 /// All entities of the files.
 #[derive(Debug, Default)]
@@ -49,12 +59,18 @@ pub struct KongEntities<'v> {
     pub upstreams: HashMap<&'v str, KongEntity<'v>>,
     /// Targets of upstreams that stand beside them, with the names of these.
     pub targets: Vec<(&'v str, InputValue<'v>)>,
+    targets_of: HashMap<&'v str, Vec<InputValue<'v>>>,
     /// Names of certificates.
     pub certificates: Vec<String>,
     service_names: ByName,
     route_names: ByName,
     unresolved_routes: Vec<(usize, InputValue<'v>)>,
-    unresolved_plugins: Vec<(InputValue<'v>, Option<usize>, Option<usize>)>,
+    unresolved_plugins: Vec<NestedPlugin<'v>>,
+    plugin_configs: HashMap<&'v str, InputValue<'v>>,
+    /// What the files refer to and do not have.
+    missing: Option<(Origin, String)>,
+    /// Defaults that are not Kong's own.
+    defaults: Option<(Origin, String)>,
 }
 
 /// What marks a value that stands elsewhere, for instance in the environment.
@@ -69,7 +85,7 @@ impl<'v> KongEntities<'v> {
             match field {
                 "services" => value.items().for_each(|service| self.add_service(service)),
                 "routes" => value.items().for_each(|route| self.add_route(route, None)),
-                "plugins" => self.add_plugins(value, None, None),
+                "plugins" | FILTER_CHAIN => self.add_plugins(field, value, None, None),
                 "consumers" | "consumer_groups" => {
                     for consumer in value.items() {
                         self.leave_consumer(field, consumer, report);
@@ -87,7 +103,9 @@ impl<'v> KongEntities<'v> {
                         let name = upstream.and_then(|upstream| {
                             upstream.text().or_else(|| upstream.text_of("name"))
                         });
-                        self.targets.push((name.unwrap_or(""), target));
+                        let name = name.unwrap_or("");
+                        self.targets_of.entry(name).or_default().push(target);
+                        self.targets.push((name, target));
                     }
                 }
                 "certificates" => {
@@ -96,13 +114,18 @@ impl<'v> KongEntities<'v> {
                     }
                 }
                 "_info" if value.get("defaults").is_some() => {
-                    let note =
-                        "defaults are not read: write them into the entities, as `deck file` does";
-                    report.left(at, Concern::Limits, "_info: defaults", note);
+                    self.defaults = self.defaults.take().or_else(|| changed_default(value));
+                    report.taken(
+                        at,
+                        Concern::Other,
+                        "_info: defaults",
+                        "they are those of Kong",
+                    );
                 }
                 "_plugin_configs" => {
-                    let note = "write these settings into the plugins that name them";
-                    report.left(at, Concern::Limits, field, note);
+                    self.plugin_configs
+                        .extend(value.entries().map(|(name, _, config)| (name, config)));
+                    report.taken(at, Concern::Other, field, "where plugins name them");
                 }
                 "_format_version" | "_transform" | "_comment" | "_info" => {
                     report.taken(at, Concern::Other, field, "")
@@ -120,7 +143,19 @@ impl<'v> KongEntities<'v> {
                         "credentials are not read: routes that ask for them answer 503",
                     );
                 }
-                _ => report.left(at, Concern::Other, field, "it is not read"),
+                "_workspace"
+                | "_ignore"
+                | "vaults"
+                | "keys"
+                | "key_sets"
+                | "ca_certificates"
+                | "snis"
+                | "consumer_group_consumers"
+                | "consumer_group_plugins"
+                | "licenses" => {
+                    report.left(at, Concern::Other, field, "it is not read");
+                }
+                _ => report.left(at, Concern::Routing, field, "it is not read"),
             }
         }
     }
@@ -136,8 +171,10 @@ impl<'v> KongEntities<'v> {
         {
             self.add_route(route, Some(index));
         }
-        if let Some(plugins) = service.get("plugins") {
-            self.add_plugins(plugins, None, Some(index));
+        for kind in ["plugins", FILTER_CHAIN] {
+            if let Some(plugins) = service.get(kind) {
+                self.add_plugins(kind, plugins, None, Some(index));
+            }
         }
     }
 
@@ -150,19 +187,22 @@ impl<'v> KongEntities<'v> {
         {
             self.unresolved_routes.push((index, service));
         }
-        if let Some(plugins) = route.get("plugins") {
-            self.add_plugins(plugins, Some(index), None);
+        for kind in ["plugins", FILTER_CHAIN] {
+            if let Some(plugins) = route.get(kind) {
+                self.add_plugins(kind, plugins, Some(index), None);
+            }
         }
     }
 
     fn add_plugins(
         &mut self,
+        kind: &'v str,
         plugins: InputValue<'v>,
         route: Option<usize>,
         service: Option<usize>,
     ) {
         self.unresolved_plugins
-            .extend(plugins.items().map(|plugin| (plugin, route, service)));
+            .extend(plugins.items().map(|plugin| (kind, plugin, route, service)));
     }
 
     fn leave_consumer(&mut self, kind: &str, consumer: InputValue<'v>, report: &mut ImportReport) {
@@ -213,6 +253,59 @@ impl<'v> KongEntities<'v> {
         }
     }
 
+    /// Targets that stand beside the upstream of this name.
+    pub fn targets_beside(&self, upstream: &str) -> impl Iterator<Item = InputValue<'v>> {
+        self.targets_of.get(upstream).into_iter().flatten().copied()
+    }
+
+    /// The number of targets of a service.
+    pub fn target_count(&self, service: usize) -> usize {
+        let host = self.services.get(service).and_then(|service| {
+            let url = service.value.text_of("url");
+            let host = url.and_then(|url| url.split([':', '/']).nth(3));
+            host.or_else(|| service.value.text_of("host"))
+        });
+        let upstream = host.and_then(|host| Some((host, self.upstreams.get(host)?)));
+        upstream.map_or(1, |(host, upstream)| {
+            let own = upstream.value.get("targets").map_or(0, InputValue::weight);
+            own + 5 * self.targets_of.get(host).map_or(0, Vec::len)
+        })
+    }
+
+    /// The settings of a plugin, and why they are not known.
+    fn config_of(
+        &self,
+        name: &str,
+        plugin: InputValue<'v>,
+    ) -> (Option<InputValue<'v>>, Option<&'static str>) {
+        let own = plugin.get("config");
+        let unknown = plugin.entries().find(|(field, _, value)| {
+            !PLUGIN_FIELDS.contains(field) && !value.is_null() && name != FILTER_CHAIN
+        });
+        let unread = unknown.map(|_| "a field of it is not read");
+        let is_ordered = plugin
+            .get("ordering")
+            .is_some_and(|ordering| ordering.entries().next().is_some());
+        let unread =
+            unread.or(is_ordered.then_some("its place in the order of plugins is its own"));
+        let Some(reference) = plugin.get("_config") else {
+            return (own, unread);
+        };
+        let shared = reference
+            .text()
+            .and_then(|name| self.plugin_configs.get(name));
+        match (own, shared) {
+            (None, Some(shared)) => (Some(*shared), unread),
+            (None, None) => (None, Some("its `_config` is not in the files")),
+            (Some(own), _) => (Some(own), Some("its `_config` stands beside a `config`")),
+        }
+    }
+
+    /// Why the files mean something else than they say: a plugin is for what is not there, or defaults are changed.
+    pub fn refusal(&self) -> Option<&(Origin, String)> {
+        self.defaults.as_ref().or(self.missing.as_ref())
+    }
+
     /// A name that two services or two routes have, which Kong refuses.
     pub fn ambiguous_name(&self) -> Option<&str> {
         let mut names = self.service_names.iter().chain(&self.route_names);
@@ -237,19 +330,20 @@ impl<'v> KongEntities<'v> {
                 route.service = found;
             }
         }
-        for (plugin, route, service) in std::mem::take(&mut self.unresolved_plugins) {
-            self.resolve_plugin(plugin, route, service, report);
+        for plugin in std::mem::take(&mut self.unresolved_plugins) {
+            self.resolve_plugin(plugin, report);
         }
     }
 
     fn resolve_plugin(
         &mut self,
-        plugin: InputValue<'v>,
-        mut route: Option<usize>,
-        mut service: Option<usize>,
+        (kind, plugin, mut route, mut service): NestedPlugin<'v>,
         report: &mut ImportReport,
     ) {
-        let name = plugin.text_of("name").unwrap_or("");
+        let name = match kind {
+            FILTER_CHAIN => FILTER_CHAIN,
+            _ => plugin.text_of("name").unwrap_or(""),
+        };
         let text = format!("plugin {name}");
         let at = plugin.origin();
         if plugin.text_of("enabled") == Some("false") {
@@ -267,18 +361,74 @@ impl<'v> KongEntities<'v> {
             };
             *scope = find(names, reference);
             if scope.is_none() {
-                let note = format!("its {field} is not in the files, so it is for no request");
-                return report.left(at, Concern::Limits, &text, &note);
+                let reason = format!("{text} is for a {field} that is not in the files");
+                self.missing.get_or_insert((at, reason));
+                return;
             }
         }
+        let (config, unread) = self.config_of(name, plugin);
         self.plugins.push(KongPlugin {
             name,
+            config,
+            unread,
             value: plugin,
             at,
             route,
             service,
         });
     }
+}
+
+/// The fields of plugins that are read, or that change nothing here.
+const PLUGIN_FIELDS: [&str; 15] = [
+    "name",
+    "id",
+    "config",
+    "_config",
+    "enabled",
+    "route",
+    "service",
+    "consumer",
+    "consumer_group",
+    "protocols",
+    "ordering",
+    "tags",
+    "instance_name",
+    "created_at",
+    "updated_at",
+];
+
+/// The first of `_info: defaults` by which entities would mean something else than they say.
+fn changed_default(info: InputValue<'_>) -> Option<(Origin, String)> {
+    // Kong's own defaults, and settings that change neither routes nor limits.
+    let is_own = |kind: &str, field: &str, value: InputValue<'_>| match (kind, field) {
+        ("service", "protocol") => value.text() == Some("http"),
+        ("service", "port") => value.number() == Some(80),
+        ("service" | "plugin", "enabled") => value.text() == Some("true"),
+        ("route", "path_handling") => value.text() == Some("v0"),
+        ("route", "preserve_host") => value.text() == Some("false"),
+        ("route", "strip_path") => value.text() == Some("true"),
+        ("route", "regex_priority") => value.number() == Some(0),
+        ("route", "https_redirect_status_code") => value.number() == Some(426),
+        ("route" | "plugin", "protocols") => {
+            let has = |name: &str| value.items().any(|item| item.text() == Some(name));
+            has("http") && has("https")
+        }
+        ("service", "connect_timeout" | "read_timeout" | "write_timeout" | "retries") => true,
+        ("route", "request_buffering" | "response_buffering") => true,
+        ("upstream" | "target", _) => true,
+        _ => value.is_null(),
+    };
+    let kinds = info.get("defaults")?.entries();
+    let mut fields = kinds.flat_map(|(kind, _, fields)| {
+        fields
+            .entries()
+            .map(move |(field, at, value)| (kind, field, at, value))
+    });
+    let (kind, field, at, _) =
+        fields.find(|(kind, field, _, value)| !is_own(kind, field, *value))?;
+    let reason = format!("`_info: defaults` has another `{field}` for each {kind} than Kong");
+    Some((at, printable(&reason, 200)))
 }
 
 fn leave_consumer_plugin(plugin: InputValue<'_>, report: &mut ImportReport) {

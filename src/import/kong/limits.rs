@@ -19,7 +19,7 @@ pub fn read_limits(
     identities: &mut IdentityDrafts,
     report: &mut ImportReport,
 ) -> Vec<LimitDraft> {
-    let Some(config) = plugin.value.get("config") else {
+    let Some(config) = plugin.config else {
         report.left(
             plugin.at,
             Concern::Limits,
@@ -171,12 +171,9 @@ fn amounts(
                 report.taken(at, Concern::Limits, &text, "");
             }
             (None, _) => {
-                report.left(
-                    at,
-                    Concern::Limits,
-                    &text,
-                    "it is no number that tollgate counts; write a rate by hand",
-                );
+                let note = "it is no number that tollgate counts: clients get 503";
+                report.left(at, Concern::Limits, &text, note);
+                return Vec::new();
             }
         }
     }
@@ -229,13 +226,9 @@ fn advanced_amounts(
             .zip(size.number())
             .and_then(|(limit, size)| RateDraft::new(limit, size));
         let Some(rate) = rate else {
-            report.left(
-                limit.origin(),
-                Concern::Limits,
-                &shown,
-                "it is no rate that tollgate counts; write one by hand",
-            );
-            continue;
+            let note = "it is no rate that tollgate counts: clients get 503";
+            report.left(limit.origin(), Concern::Limits, &shown, note);
+            return Vec::new();
         };
         let note = match is_fixed {
             true => "windows of weeks and of several days may begin at another time",

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `entities` | the entities, with the references between them |
 //! | `routes` | routes as regions of requests, with Kong's priorities |
-//! | `plugins`, `plugin_rules`, `limits`, `transformers` | which plugins a route has, and what they do |
+//! | `plugins`, `plugin_rules`, `limits`, `access`, `transformers` | which plugins a route has, and what they do |
 //! | `services` | services and targets as upstreams |
 //! | `assembly`, `policies` | which route takes which requests, and their policies |
 
@@ -16,6 +16,7 @@ use super::report::{ImportReport, printable};
 use assembly::assemble;
 use entities::KongEntities;
 
+mod access;
 mod assembly;
 mod entities;
 mod limits;
@@ -70,5 +71,10 @@ pub fn read(
         return Err(ImportError::at(path, 1, 1, message).with_help("give each a name of its own"));
     }
     entities.resolve(report);
+    if let Some((at, reason)) = entities.refusal() {
+        let file = files.get(at.file).map_or("", |file| file.path.as_str());
+        return Err(ImportError::at(file, at.line, 1, reason.as_str())
+            .with_help("`deck file render` writes whole files; write defaults into the entities"));
+    }
     assemble(&entities, version, path, draft, report)
 }

@@ -1,24 +1,19 @@
 //! Plugins: which one of each name a route has, and what it does.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use ipnet::IpNet;
-
-use super::entities::{KongEntities, KongPlugin};
+use super::access::{read_ip_restriction, read_size, read_termination};
+use super::entities::{FILTER_CHAIN, KongEntities, KongPlugin};
 use super::limits::{read_limits, text_of};
 use super::plugin_rules::PluginRules;
 use super::transformers::{read_cors, read_request_transformer, read_response_transformer};
+use crate::import::budget::{TooMuchWork, WorkBudget};
 use crate::import::documents::InputValue;
-use crate::import::model::{ActionDraft, ImportDraft, LimitDraft};
-use crate::import::nginx::variables::parse_network;
+use crate::import::model::{ImportDraft, LimitDraft};
 use crate::import::report::{Concern, ImportReport};
 
-/// Maximum number of networks of a list, which each policy repeats.
-const MAX_NETWORKS: usize = 256;
 /// Maximum number of plugins that count together.
 const MAX_TOGETHER: usize = 32;
-/// Maximum length of the body of a response in bytes, which each policy repeats.
-const MAX_BODY_BYTES: usize = 4_096;
 
 /// The plugins by what they are for.
 pub struct PluginIndex {
@@ -28,6 +23,8 @@ pub struct PluginIndex {
     /// Plugins of limits by the namespace in which they count.
     namespaces: HashMap<String, Vec<usize>>,
     used: Vec<bool>,
+    /// How much work it is to read each plugin.
+    weights: Vec<usize>,
 }
 
 impl PluginIndex {
@@ -40,10 +37,7 @@ impl PluginIndex {
                 .entry((plugin.route, plugin.service))
                 .or_default()
                 .push(index);
-            let namespace = plugin
-                .value
-                .at(&["config", "namespace"])
-                .and_then(InputValue::text);
+            let namespace = plugin.config.and_then(|config| config.text_of("namespace"));
             if let Some(namespace) = namespace.filter(|_| plugin.name == "rate-limiting-advanced") {
                 namespaces
                     .entry(namespace.to_owned())
@@ -51,16 +45,31 @@ impl PluginIndex {
                     .push(index);
             }
         }
+        let weights = entities.plugins.iter().map(|plugin| {
+            let config = plugin.config.map_or(0, InputValue::weight);
+            plugin.value.weight() + config
+        });
         PluginIndex {
             by_scope,
             limits: HashMap::new(),
             namespaces,
             used: vec![false; entities.plugins.len()],
+            weights: weights.collect(),
         }
     }
 
-    /// The plugins of a route, of each name the one that is for it most specifically; and the names of which two are.
-    pub fn of_route(&self, entities: &KongEntities<'_>, route: usize) -> (Vec<usize>, Vec<String>) {
+    /// The plugins of a route, of each name the one that is for it most specifically. Two of one name and for the same
+    /// requests are both there.
+    ///
+    /// # Errors
+    ///
+    /// They are too many to go through for each route.
+    pub fn of_route(
+        &self,
+        entities: &KongEntities<'_>,
+        route: usize,
+        budget: &mut WorkBudget,
+    ) -> Result<Vec<usize>, TooMuchWork> {
         let service = entities.routes.get(route).and_then(|route| route.service);
         let mut scopes = vec![(Some(route), None)];
         if service.is_some() {
@@ -68,37 +77,43 @@ impl PluginIndex {
             scopes.push((None, service));
         }
         scopes.push((None, None));
-        let mut chosen: HashMap<&str, (usize, usize)> = HashMap::new();
-        let mut twice = Vec::new();
+        let mut chosen: HashMap<&str, usize> = HashMap::new();
+        let mut plugins = Vec::new();
         for (rank, scope) in scopes.iter().enumerate() {
-            for index in self.by_scope.get(scope).into_iter().flatten() {
+            let of_scope = self.by_scope.get(scope).map_or(&[][..], Vec::as_slice);
+            budget.read(of_scope.len())?;
+            for index in of_scope {
                 let Some(plugin) = entities.plugins.get(*index) else {
                     continue;
                 };
-                match chosen.get(plugin.name) {
-                    None => {
-                        chosen.insert(plugin.name, (rank, *index));
-                    }
-                    Some((earlier, _)) if *earlier == rank => twice.push(plugin.name.to_owned()),
-                    Some(_) => {}
+                // Filters of a service and of a route hold both.
+                let first = *chosen.entry(plugin.name).or_insert(rank);
+                if first == rank || plugin.name == FILTER_CHAIN {
+                    plugins.push(*index);
                 }
             }
         }
-        let mut plugins: Vec<usize> = chosen.into_values().map(|(_, index)| index).collect();
         plugins.sort_unstable();
-        (plugins, twice)
+        Ok(plugins)
     }
 
     /// What plugins do with the requests of a route.
+    ///
+    /// # Errors
+    ///
+    /// They are too much to read again.
     pub fn rules(
         &mut self,
         plugins: &[usize],
         entities: &KongEntities<'_>,
         draft: &mut ImportDraft,
         report: &mut ImportReport,
-    ) -> PluginRules {
+        budget: &mut WorkBudget,
+    ) -> Result<PluginRules, TooMuchWork> {
         let mut rules = PluginRules::default();
+        let mut names = HashSet::new();
         for index in plugins {
+            budget.read(self.weights.get(*index).copied().unwrap_or(1))?;
             if let Some(used) = self.used.get_mut(*index) {
                 *used = true;
             }
@@ -115,6 +130,16 @@ impl PluginIndex {
                 }
                 _ => read_plugin(plugin, &mut rules, report),
             }
+            if let Some(reason) = plugin.unread {
+                let note = format!("{reason}: clients get 503");
+                report.left(plugin.at, Concern::Limits, &text_of(plugin), &note);
+                rules.block("a plugin that is not read");
+            }
+            if !names.insert(plugin.name) && plugin.name != FILTER_CHAIN {
+                let note = "another plugin of this name is for the same requests: clients get 503";
+                report.left(plugin.at, Concern::Limits, &text_of(plugin), note);
+                rules.block("two plugins of one name");
+            }
             if !matches!(plugin.value.text_of("enabled"), None | Some("true")) {
                 let note = "whether it is enabled is not known: clients get 503";
                 report.left(plugin.at, Concern::Routing, &text_of(plugin), note);
@@ -130,7 +155,7 @@ impl PluginIndex {
                 rules.block("a plugin for some protocols");
             }
         }
-        rules
+        Ok(rules)
     }
 
     /// The limits of a plugin; `None` if too many count together. Plugins of one namespace count together, so each of
@@ -142,18 +167,18 @@ impl PluginIndex {
         draft: &mut ImportDraft,
         report: &mut ImportReport,
     ) -> Option<Vec<usize>> {
-        let namespace = entities.plugins.get(index).and_then(|plugin| {
-            let namespace = plugin.value.at(&["config", "namespace"])?.text()?;
+        let namespace: Option<&Vec<usize>> = entities.plugins.get(index).and_then(|plugin| {
+            let namespace = plugin.config?.text_of("namespace")?;
             self.namespaces.get(namespace)
         });
-        let together = namespace.cloned().unwrap_or_else(|| vec![index]);
-        let is_shared = together.len() > 1;
-        if together.len() > MAX_TOGETHER {
+        let is_shared = namespace.is_some_and(|together| together.len() > 1);
+        if namespace.is_some_and(|together| together.len() > MAX_TOGETHER) {
             let plugin = entities.plugins.get(index)?;
             let note = "too many plugins count together in its namespace: clients get 503";
             report.left(plugin.at, Concern::Limits, &text_of(plugin), note);
             return None;
         }
+        let together = namespace.cloned().unwrap_or_else(|| vec![index]);
         let mut all = Vec::new();
         for member in together.into_iter().chain([index]) {
             let Some(plugin) = entities.plugins.get(member) else {
@@ -206,7 +231,7 @@ impl PluginIndex {
 
 fn read_plugin(plugin: &KongPlugin<'_>, rules: &mut PluginRules, report: &mut ImportReport) {
     let text = text_of(plugin);
-    let config = plugin.value.get("config");
+    let config = plugin.config;
     match plugin.name {
         "ip-restriction" => read_ip_restriction(plugin, config, rules, report),
         "request-size-limiting" => read_size(plugin, config, rules, report),
@@ -220,8 +245,9 @@ fn read_plugin(plugin: &KongPlugin<'_>, rules: &mut PluginRules, report: &mut Im
         }
         "response-ratelimiting" => {
             let note = "its costs are names with numbers in one header; let the upstream answer with a number and write \
-                        `count: cost header NAME`";
+                        `count: cost header NAME`. Clients get 503";
             report.left(plugin.at, Concern::Limits, &text, note);
+            rules.block("response-ratelimiting");
         }
         "proxy-cache" | "proxy-cache-advanced" => {
             report.left(plugin.at, Concern::Other, &text, "responses are not cached");
@@ -269,6 +295,11 @@ fn read_plugin(plugin: &KongPlugin<'_>, rules: &mut PluginRules, report: &mut Im
             report.left(plugin.at, Concern::Routing, &text, note);
             rules.block(plugin.name);
         }
+        FILTER_CHAIN => {
+            let note = "WASM filters may deny access: clients get 503";
+            report.left(plugin.at, Concern::Routing, FILTER_CHAIN, note);
+            rules.block("WASM filters");
+        }
         "bot-detection" => {
             let note = "it refuses clients by their `User-Agent`: clients get 503. Leave it out to serve them, and write `deny` with an \
                         identity of that header";
@@ -281,157 +312,4 @@ fn read_plugin(plugin: &KongPlugin<'_>, rules: &mut PluginRules, report: &mut Im
             rules.block("a plugin that is not known");
         }
     }
-}
-
-fn read_ip_restriction(
-    plugin: &KongPlugin<'_>,
-    config: Option<InputValue<'_>>,
-    rules: &mut PluginRules,
-    report: &mut ImportReport,
-) {
-    let text = text_of(plugin);
-    let list = |fields: [&str; 2]| -> Option<Vec<IpNet>> {
-        let items = fields
-            .into_iter()
-            .filter_map(|field| config?.get(field))
-            .flat_map(InputValue::items_or_self);
-        items.map(|item| parse_network(item.text()?)).collect()
-    };
-    let (allow, deny) = (list(["allow", "whitelist"]), list(["deny", "blacklist"]));
-    let is_bounded = |list: &Vec<IpNet>| list.len() <= MAX_NETWORKS;
-    let (Some(allow), Some(deny)) = (allow.filter(is_bounded), deny.filter(is_bounded)) else {
-        report.left(
-            plugin.at,
-            Concern::Routing,
-            &text,
-            "its networks cannot be read, or are too many for each policy: clients get 503. Write `allow: { ip: FILE }`",
-        );
-        return rules.block("ip-restriction");
-    };
-    if allow.is_empty() && deny.is_empty() {
-        report.left(
-            plugin.at,
-            Concern::Routing,
-            &text,
-            "it has no network, and Kong refuses that: clients get 503",
-        );
-        return rules.block("ip-restriction");
-    }
-    report.taken(plugin.at, Concern::Routing, &text, "");
-    report.note(
-        "`ip` is the peer. Kong believes forwarded addresses of `trusted_ips` in kong.conf, which is not read: write \
-         `identity: { ip: { trusted_proxies: [...] } }` if it has them.",
-    );
-    if !allow.is_empty() {
-        rules.allow = Some(allow);
-    }
-    rules.deny = deny;
-    for (field, at, value) in config.into_iter().flat_map(InputValue::entries) {
-        match field {
-            "allow" | "whitelist" | "deny" | "blacklist" => {}
-            _ if value.is_null() => {}
-            "status" | "message" => report.changed(
-                at,
-                Concern::Other,
-                field,
-                "clients get 403 with a problem document",
-            ),
-            _ => report.left(at, Concern::Other, field, "it has no counterpart"),
-        }
-    }
-}
-
-fn read_size(
-    plugin: &KongPlugin<'_>,
-    config: Option<InputValue<'_>>,
-    rules: &mut PluginRules,
-    report: &mut ImportReport,
-) {
-    let size = config.and_then(|config| config.get("allowed_payload_size"));
-    let size = size.map_or(Some(128), InputValue::number);
-    let unit = match config.and_then(|config| config.text_of("size_unit")) {
-        None | Some("megabytes") => Some(1_u64 << 20),
-        Some("kilobytes") => Some(1 << 10),
-        Some("bytes") => Some(1),
-        Some(_) => None,
-    };
-    let bytes = size
-        .zip(unit)
-        .and_then(|(size, unit)| size.checked_mul(unit))
-        .filter(|bytes| *bytes > 0);
-    match bytes {
-        Some(bytes) => {
-            rules.max_body = Some(bytes);
-            report.taken(plugin.at, Concern::Routing, &text_of(plugin), "");
-        }
-        None => {
-            report.left(
-                plugin.at,
-                Concern::Routing,
-                &text_of(plugin),
-                "its size cannot be read: clients get 503",
-            );
-            rules.block("request-size-limiting");
-        }
-    }
-}
-
-fn read_termination(
-    plugin: &KongPlugin<'_>,
-    config: Option<InputValue<'_>>,
-    rules: &mut PluginRules,
-    report: &mut ImportReport,
-) {
-    let text = text_of(plugin);
-    let of = |field: &str| config.and_then(|config| config.get(field));
-    if of("trigger").is_some() {
-        report.left(
-            plugin.at,
-            Concern::Routing,
-            &text,
-            "it answers some requests only: clients get 503",
-        );
-        return rules.block("request-termination");
-    }
-    let status = of("status_code").map_or(Some(503), InputValue::number);
-    let status = status
-        .and_then(|status| u16::try_from(status).ok())
-        .filter(|status| (200..=599).contains(status));
-    let Some(status) = status else {
-        report.left(
-            plugin.at,
-            Concern::Routing,
-            &text,
-            "its status cannot be read: clients get 503",
-        );
-        return rules.block("request-termination");
-    };
-    let (body, content_type) = match (
-        of("body").and_then(InputValue::text),
-        of("message").and_then(InputValue::text),
-    ) {
-        (Some(body), _) => (
-            body.to_owned(),
-            of("content_type")
-                .and_then(InputValue::text)
-                .unwrap_or("application/json")
-                .to_owned(),
-        ),
-        (None, Some(message)) => {
-            let json = serde_json::json!({ "message": message });
-            (json.to_string(), "application/json".to_owned())
-        }
-        (None, None) => (String::new(), String::new()),
-    };
-    if body.len() > MAX_BODY_BYTES {
-        let note = "its body is too long for each policy: clients get 503. Write `respond: { body_file: FILE }`";
-        report.left(plugin.at, Concern::Routing, &text, note);
-        return rules.block("request-termination");
-    }
-    report.taken(plugin.at, Concern::Routing, &text, "");
-    rules.response_action = Some(ActionDraft::Respond {
-        status,
-        body,
-        content_type,
-    });
 }

@@ -7,6 +7,7 @@ use super::plugin_rules::PluginRules;
 use super::plugins::PluginIndex;
 use super::routes::{RoutePath, RouteSettings};
 use super::services::{KongUpstream, has_unclear_host, read_service};
+use crate::import::budget::{TooMuchWork, WorkBudget};
 use crate::import::model::{ActionDraft, ImportDraft, LimitUseDraft, RouteDraft};
 use crate::import::nginx::variables::network_text;
 use crate::import::report::{Concern, ImportReport};
@@ -39,6 +40,8 @@ pub struct PathClaim {
     pub path: RoutePath,
     /// Whether its requests are sent to TLS.
     pub is_upgrade: bool,
+    /// Whether the requests are of a protocol that the route does not have.
+    pub is_other_protocol: bool,
 }
 
 /// What the report calls a route.
@@ -66,10 +69,16 @@ pub struct KongPolicyWriter<'e, 'v, 'r> {
     pub draft: &'r mut ImportDraft,
     /// What becomes of each line.
     pub report: &'r mut ImportReport,
+    /// How much may still be read and written.
+    pub budget: WorkBudget,
 }
 
 impl KongPolicyWriter<'_, '_, '_> {
     /// Adds the policies of a route.
+    ///
+    /// # Errors
+    ///
+    /// Its plugins, or the targets of its service, are too much to read again.
     pub fn add_route(
         &mut self,
         route: &ServedRoute<'_, '_>,
@@ -78,8 +87,21 @@ impl KongPolicyWriter<'_, '_, '_> {
         judgements: &[Judgement],
         index: &mut PluginIndex,
         has_tls: bool,
-    ) {
-        let rules = index.rules(&route.plugins, self.entities, self.draft, self.report);
+    ) -> Result<(), TooMuchWork> {
+        let rules = index.rules(
+            &route.plugins,
+            self.entities,
+            self.draft,
+            self.report,
+            &mut self.budget,
+        )?;
+        if let Some(service) = route
+            .entity
+            .service
+            .filter(|number| !self.services.contains_key(number))
+        {
+            self.budget.read(self.entities.target_count(service))?;
+        }
         let forward = self.forward(route, &rules);
         let mut groups: Vec<(RouteOutcome, &MatchCell, Vec<String>)> = Vec::new();
         for cell in cells {
@@ -109,6 +131,7 @@ impl KongPolicyWriter<'_, '_, '_> {
         for (outcome, cell, hosts) in groups {
             self.add_policy(route, &rules, has_tls, (outcome, cell, hosts));
         }
+        Ok(())
     }
 
     /// Where a route forwards to, with the prefix of its service; or the response in place of that.
@@ -133,6 +156,12 @@ impl KongPolicyWriter<'_, '_, '_> {
             }
             return (ActionDraft::not_imported("a service"), None);
         };
+        if !matches!(service.value.text_of("enabled"), None | Some("true")) {
+            let note = "whether its service is enabled is not known: clients get 503";
+            self.report
+                .left(route.entity.at, Concern::Routing, &text, note);
+            return (ActionDraft::not_imported("a service"), None);
+        }
         let entities = self.entities;
         let report = &mut *self.report;
         let read = self.services.entry(number).or_insert_with(|| {

@@ -9,6 +9,8 @@ use crate::route::pattern::{HostPattern, MethodSet, Segment};
 
 /// Maximum number of values of a list of a route.
 const MAX_VALUES: usize = 256;
+/// Maximum number of methods of a route.
+const MAX_METHODS: usize = 16;
 /// Maximum number of characters of a path in a note.
 const MAX_SHOWN_CHARS: usize = 40;
 
@@ -28,6 +30,8 @@ pub struct RoutePath {
 pub struct RouteSettings {
     /// The status and whether it is a redirect, of requests without TLS on a route for TLS only.
     pub upgrade: Option<u16>,
+    /// Whether it is for requests without TLS only.
+    pub is_plain_only: bool,
     /// Whether the host of the request is kept.
     pub keeps_host: bool,
 }
@@ -52,10 +56,13 @@ pub fn read_route(
     let text = format!("route {}", route.name);
     let mut base = Region::everything();
     let mut fields = 0;
+    // Kinds of conditions, of which the greater ones are first in Kong before version 3.
+    let mut kinds = 0_i64;
     // Whether Kong may take the route before all others. Then its requests are refused, and no other route takes them.
     let mut is_rank_unclear = false;
     let mut settings = RouteSettings {
         upgrade: None,
+        is_plain_only: false,
         keeps_host: false,
     };
     let mut plain_hosts = false;
@@ -89,19 +96,23 @@ pub fn read_route(
             continue;
         }
         match field {
-            "name" | "id" | "tags" | "service" | "plugins" | "created_at" | "updated_at" => {}
+            "name" | "id" | "tags" | "service" | "plugins" | "filter_chains" | "created_at"
+            | "updated_at" => {}
             "hosts" if !texts.is_empty() => {
                 fields += 1;
+                kinds |= 0x40;
                 plain_hosts = !texts.iter().any(|host| host.contains('*'));
                 restrict(&mut base, read_hosts(&texts));
             }
             "paths" => paths = texts,
             "methods" if !texts.is_empty() => {
                 fields += 1;
+                kinds |= 0x08;
                 restrict(&mut base, read_methods(&texts));
             }
             "headers" => {
                 fields += 1;
+                kinds |= 0x20;
                 headers = i64::try_from(value.entries().count()).unwrap_or(0).min(15);
                 restrict(
                     &mut base,
@@ -110,6 +121,7 @@ pub fn read_route(
             }
             "snis" => {
                 fields += 1;
+                kinds |= 0x04;
                 restrict(
                     &mut base,
                     Region::some_of_everything("`snis` have no counterpart in a match"),
@@ -145,7 +157,11 @@ pub fn read_route(
                 let has_plain = texts
                     .iter()
                     .any(|protocol| matches!(*protocol, "http" | "grpc" | "ws"));
+                let has_tls = texts
+                    .iter()
+                    .any(|protocol| matches!(*protocol, "https" | "grpcs" | "wss"));
                 settings.upgrade = (!has_plain).then_some(426);
+                settings.is_plain_only = has_plain && !has_tls;
                 report.taken(at, Concern::Routing, field, "");
             }
             "https_redirect_status_code" => {
@@ -192,7 +208,15 @@ pub fn read_route(
             "path_handling" | "request_buffering" | "response_buffering" => {
                 report.taken(at, Concern::Other, &shown, "")
             }
-            _ => report.left(at, Concern::Other, &shown, "it has no counterpart"),
+            "hosts" | "methods" => {}
+            _ => {
+                is_rank_unclear = true;
+                report.left(at, Concern::Routing, &shown, "it is not read");
+                restrict(
+                    &mut base,
+                    Region::some_of_everything(&format!("`{}` is not read", printable(field, 40))),
+                );
+            }
         }
     }
     settings.upgrade = settings.upgrade.map(|_| https_status);
@@ -211,9 +235,17 @@ pub fn read_route(
             return HIGHEST_PRIORITY;
         }
         let fields = i64::from(fields) + i64::from(has_path);
-        let mut priority = fields << 1 | i64::from(plain_hosts);
-        priority = priority << 4 | headers;
-        priority = priority << 1 | i64::from(is_regex);
+        let mut priority;
+        if version >= 3 {
+            priority = fields << 1 | i64::from(plain_hosts);
+            priority = priority << 4 | headers;
+            priority = priority << 1 | i64::from(is_regex);
+        } else {
+            priority = fields << 7 | kinds | if has_path { 0x10 } else { 0 };
+            priority = priority << 1 | i64::from(plain_hosts);
+            priority = priority << 1 | i64::from(is_regex);
+            priority = priority << 4 | headers;
+        }
         priority = priority << 21 | regex_priority;
         priority << 16 | length
     };
@@ -228,15 +260,24 @@ pub fn read_route(
             strip: Ok(None),
         });
     }
+    // Before version 3 the paths of a route have one rank: that of a regular expression, and of the longest prefix.
+    let of_route = (version < 3).then(|| {
+        let prefixes = paths.iter().filter(|path| !is_regex(path, version));
+        let longest = prefixes.map(|path| path.len()).max().unwrap_or(0);
+        (paths.iter().any(|path| is_regex(path, version)), longest)
+    });
     for path in paths {
         let (region, is_regex, strip) = read_path(path, version);
+        // The length of a regular expression does not count.
+        let own = (is_regex, if is_regex { 0 } else { path.len() });
+        let (is_regex, length) = of_route.unwrap_or(own);
         let strip = if strips { strip } else { Ok(None) };
         if let Some(region) = base.intersect(&region) {
             read.push(RoutePath {
                 region,
                 priority: match is_reference(path) {
                     true => HIGHEST_PRIORITY,
-                    false => priority(true, is_regex, path.len()),
+                    false => priority(true, is_regex, length),
                 },
                 strip,
             });
@@ -275,10 +316,15 @@ fn read_hosts(hosts: &[&str]) -> Region {
 }
 
 fn read_methods(methods: &[&str]) -> Region {
-    let methods: Vec<String> = methods
+    let mut methods: Vec<String> = methods
         .iter()
         .map(|method| method.to_ascii_uppercase())
         .collect();
+    methods.sort_unstable();
+    methods.dedup();
+    if methods.len() > MAX_METHODS {
+        return Region::some_of_everything("it has too many methods for a match");
+    }
     if !methods
         .iter()
         .all(|method| MethodSet::parse(method).is_ok())
@@ -297,6 +343,16 @@ fn read_methods(methods: &[&str]) -> Region {
     }
 }
 
+/// Whether a path is a regular expression.
+fn is_regex(path: &str, version: u32) -> bool {
+    // Before version 3 it is one if it has other characters than these.
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._~/%-".contains(c);
+    match version >= 3 {
+        true => path.starts_with('~'),
+        false => !path.chars().all(is_plain),
+    }
+}
+
 /// Reads a path: its requests, whether it is a regular expression, and what is taken off.
 fn read_path(path: &str, version: u32) -> (Region, bool, Result<Option<String>, String>) {
     let no_strip = Err("a regular expression is taken off the path".to_owned());
@@ -307,14 +363,12 @@ fn read_path(path: &str, version: u32) -> (Region, bool, Result<Option<String>, 
             no_strip,
         );
     }
-    // Before version 3 a path with other characters than these was a regular expression.
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._~/%-".contains(c);
-    let regex = match path.strip_prefix('~') {
-        Some(regex) if version >= 3 => Some(regex),
-        None if version < 3 && !path.chars().all(is_plain) => Some(path),
-        _ => None,
-    };
-    if let Some(regex) = regex {
+    if is_regex(path, version) {
+        let regex = if version >= 3 {
+            path.trim_start_matches('~')
+        } else {
+            path
+        };
         let anchored = format!("^{}", regex.trim_start_matches('^'));
         let region = match read_location(&["~".into(), anchored]) {
             Ok(read) => Region {

@@ -1,5 +1,7 @@
 //! Services and their targets as upstreams.
 
+use std::collections::HashMap;
+
 use super::entities::{KongEntities, KongEntity, is_reference};
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
@@ -111,17 +113,13 @@ fn read_targets(
     report: &mut ImportReport,
 ) -> Result<(), String> {
     let value = entity.value;
-    let beside = entities
-        .targets
-        .iter()
-        .filter(|(other, _)| *other == name)
-        .map(|(_, target)| *target);
     let targets = value
         .get("targets")
         .into_iter()
         .flat_map(InputValue::items)
-        .chain(beside);
+        .chain(entities.targets_beside(name));
     let mut weights: Vec<(String, u64)> = Vec::new();
+    let mut by_url: HashMap<String, usize> = HashMap::new();
     for (number, target) in targets.enumerate() {
         if number >= MAX_TARGETS {
             return Err(format!(
@@ -150,7 +148,8 @@ fn read_targets(
         }
         report.taken(target.origin(), Concern::Routing, &text, "");
         let url = server_url(scheme, &format!("{host}:{}", port.unwrap_or(8_000)))?;
-        match weights.iter_mut().find(|(other, _)| *other == url) {
+        let index = *by_url.entry(url.clone()).or_insert(weights.len());
+        match weights.get_mut(index) {
             Some((_, other)) => *other += weight,
             None => weights.push((url, weight)),
         }
@@ -245,7 +244,7 @@ fn read_settings(value: InputValue<'_>, upstream: &mut UpstreamDraft, report: &m
         let millis = value.number();
         match field {
             "name" | "id" | "url" | "protocol" | "host" | "port" | "path" | "routes"
-            | "plugins" | "tags" | "enabled" => {}
+            | "plugins" | "filter_chains" | "tags" | "enabled" => {}
             "connect_timeout" | "read_timeout" => {
                 let (word, most) = if field == "connect_timeout" {
                     ("connect", 60_000)

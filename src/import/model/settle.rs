@@ -21,9 +21,7 @@ impl ImportDraft {
         self.drop_conflicts(report);
         self.move_single_uses();
         let mut limit_names = UniqueNames::default();
-        let is_written: Vec<bool> = (0..self.limits.len())
-            .map(|index| self.is_written(index))
-            .collect();
+        let is_written = self.written_limits();
         for (limit, _) in self
             .limits
             .iter_mut()
@@ -41,10 +39,11 @@ impl ImportDraft {
                 .split_off(route.limits.len().min(MAX_LIMITS_PER_ROUTE));
             if !extra.is_empty() {
                 let note = format!(
-                    "{} limits are beyond the 32 that a route may have",
+                    "{} limits are beyond the {MAX_LIMITS_PER_ROUTE} that a route may have: clients get 503",
                     extra.len()
                 );
                 report.left(route.origin, Concern::Limits, &route.source, &note);
+                route.refuse("too many limits");
             }
             for used in &mut route.limits {
                 if let LimitUseDraft::Own(limit) = used {

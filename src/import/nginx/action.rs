@@ -2,20 +2,36 @@
 
 use super::answer::read_return;
 use super::level::Level;
-use super::server::{LocationAction, LocationRoute, NginxServer, RouteBuilder};
+use super::server::{LocationRoute, NginxServer, RouteBuilder};
 use super::syntax::Directive;
 use crate::import::model::ActionDraft;
 use crate::import::report::Concern;
 use crate::route::pattern::Pattern;
 
+/// What becomes of the requests of a location.
+#[derive(Default)]
+pub(super) struct LocationAction<'d> {
+    pub(super) action: ActionDraft,
+    /// The upstream of requests that nginx checks in a way that is not imported.
+    pub(super) withheld_upstream: Option<String>,
+    /// What holds in the named location that `try_files` leads to.
+    pub(super) fallback: Option<Level<'d>>,
+    pub(super) strip: Option<String>,
+    pub(super) prefix: Option<String>,
+    /// Whether it answers before nginx looks at limits and access.
+    pub(super) is_early: bool,
+    /// Comments for the policy.
+    pub(super) comments: Vec<String>,
+}
+
 impl RouteBuilder<'_> {
     /// What becomes of the requests of a location.
-    pub(super) fn location_action(
+    pub(super) fn location_action<'d>(
         &mut self,
         server: &NginxServer<'_>,
-        location: &LocationRoute<'_>,
-        named: &[(&Directive, Level<'_>)],
-    ) -> LocationAction {
+        location: &LocationRoute<'d>,
+        named: &[(&'d Directive, Level<'d>)],
+    ) -> LocationAction<'d> {
         let find = |name: &str| {
             location
                 .others
@@ -79,18 +95,47 @@ impl RouteBuilder<'_> {
         stub(what)
     }
 
-    fn try_files(
+    /// Puts a 503 in place of a server whose requests nginx checks in a way that is not imported.
+    pub(super) fn refuse_unchecked(
         &mut self,
         directive: &Directive,
-        location: &LocationRoute<'_>,
-        named: &[(&Directive, Level<'_>)],
-    ) -> LocationAction {
+        level: &Level<'_>,
+        action: &mut LocationAction<'_>,
+    ) {
+        let checks: Vec<&str> = level.unread_checks.iter().copied().collect();
+        if checks.is_empty() || !matches!(action.action, ActionDraft::Upstream(_)) {
+            return;
+        }
+        let checks = checks.join(", ");
+        let note = format!(
+            "nginx refuses clients by {checks}, which is not imported: clients get 503. Write `require`, `allow` or `deny`, and then the upstream"
+        );
+        self.report
+            .left(directive.origin, Concern::Routing, &directive.text(), &note);
+        let refused = std::mem::replace(action, stub(&checks));
+        if let ActionDraft::Upstream(upstream) = refused.action {
+            action.withheld_upstream = Some(upstream);
+        }
+    }
+
+    fn try_files<'d>(
+        &mut self,
+        directive: &Directive,
+        location: &LocationRoute<'d>,
+        named: &[(&'d Directive, Level<'d>)],
+    ) -> LocationAction<'d> {
         let text = directive.text();
         let target = directive.arguments.last().map_or("", String::as_str);
         let fallback = named
             .iter()
             .find(|(fallback, _)| fallback.argument(0) == target);
         let pass = fallback.and_then(|(fallback, level)| {
+            let mut children = fallback.children().iter();
+            // These decide before its server does.
+            if children.any(|child| matches!(&*child.name, "return" | "limit_except" | "try_files"))
+            {
+                return None;
+            }
             let mut passes = fallback.children().iter();
             Some((
                 passes.find(|pass| matches!(&*pass.name, "proxy_pass" | "grpc_pass"))?,
@@ -106,7 +151,10 @@ impl RouteBuilder<'_> {
         let note = format!("no file is looked for: all requests go where `{target}` leads");
         self.report
             .changed(directive.origin, Concern::Routing, &text, &note);
-        self.pass(pass, location, level)
+        LocationAction {
+            fallback: Some(level.clone()),
+            ..self.pass(pass, location, level)
+        }
     }
 
     fn pass(
@@ -114,7 +162,7 @@ impl RouteBuilder<'_> {
         directive: &Directive,
         location: &LocationRoute<'_>,
         level: &Level<'_>,
-    ) -> LocationAction {
+    ) -> LocationAction<'static> {
         let text = directive.text();
         let settings = level.pass_settings();
         let resolved = self.upstreams.resolve(
@@ -177,7 +225,7 @@ impl RouteBuilder<'_> {
     }
 }
 
-fn stub(what: &str) -> LocationAction {
+fn stub(what: &str) -> LocationAction<'static> {
     LocationAction {
         action: ActionDraft::not_imported(what),
         ..LocationAction::default()

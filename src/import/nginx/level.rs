@@ -1,6 +1,6 @@
 //! Directives that inner blocks inherit from outer ones: limits, access, settings of proxies.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::syntax::Directive;
 use super::upstream::PassSettings;
@@ -36,6 +36,8 @@ pub struct Level<'d> {
     pub media_type: String,
     /// Whether `auth_jwt` is on.
     pub needs_token: bool,
+    /// What refuses clients in nginx and is not imported.
+    pub unread_checks: BTreeSet<&'static str>,
     connect_millis: Option<u64>,
     read_millis: Option<u64>,
 }
@@ -79,6 +81,12 @@ impl<'d> Level<'d> {
     fn read(&mut self, directive: &Directive, report: &mut ImportReport) -> bool {
         let (at, text) = (directive.origin, directive.text());
         let is_on = directive.argument(0) == "on";
+        if let Some(check) = unread_check(directive) {
+            match directive.argument(0) {
+                "off" => self.unread_checks.remove(check),
+                _ => self.unread_checks.insert(check),
+            };
+        }
         let mut other = |note: &str| report.taken(at, Concern::Other, &text, note);
         match directive.name.as_str() {
             // These are reported where a route uses them.
@@ -187,6 +195,28 @@ impl<'d> Level<'d> {
         true
     }
 
+    /// What holds for a request that this level sends on to the named location of `fallback`: nginx looks at limits once,
+    /// at the first level that has any, and at access and passwords in both.
+    pub fn sent_on(&self, fallback: &Level<'d>) -> Level<'d> {
+        let mut level = fallback.clone();
+        if !self.limit_req.is_empty() {
+            level.limit_req.clone_from(&self.limit_req);
+            level.is_req_dry = self.is_req_dry;
+        }
+        if !self.limit_conn.is_empty() {
+            level.limit_conn.clone_from(&self.limit_conn);
+            level.is_conn_dry = self.is_conn_dry;
+        }
+        if level.access.is_empty() {
+            level.access.clone_from(&self.access);
+        } else if !self.access.is_empty() && self.access != level.access {
+            level.unread_checks.insert("two lists of addresses");
+        }
+        level.unread_checks.extend(&self.unread_checks);
+        level.needs_token |= self.needs_token;
+        level
+    }
+
     /// The largest body of a request in bytes; `None` for any size.
     pub fn max_body(&self) -> Option<u64> {
         Some(self.max_body.unwrap_or(DEFAULT_MAX_BODY)).filter(|bytes| *bytes > 0)
@@ -215,6 +245,22 @@ impl<'d> Level<'d> {
             })
             .collect();
         (!fields.is_empty()).then(|| format!("{{ set: {{ {} }} }}", fields.join(", ")))
+    }
+}
+
+/// What a directive refuses clients by, where that has no counterpart.
+pub fn unread_check(directive: &Directive) -> Option<&'static str> {
+    let refuses = |inner: &Directive| {
+        inner.name == "deny" || inner.name == "return" && inner.argument(0).starts_with(['4', '5'])
+    };
+    match directive.name.as_str() {
+        "auth_basic" | "auth_digest" | "auth_ldap" | "auth_pam" => Some("a password"),
+        "auth_request" => Some("a request to another server"),
+        "auth_jwt_require" => Some("a condition on tokens"),
+        "ssl_verify_client" => Some("certificates of clients"),
+        name if name.starts_with("access_by_lua") || name == "js_access" => Some("a script"),
+        "if" if directive.children().iter().any(refuses) => Some("a condition"),
+        _ => None,
     }
 }
 

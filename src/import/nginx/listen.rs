@@ -74,6 +74,15 @@ pub fn read_listen(
     })
 }
 
+/// The address at which `listen` makes its server the default one.
+pub fn default_at(directive: &Directive) -> Option<String> {
+    let mut words = directive.arguments.iter();
+    words
+        .any(|word| matches!(&**word, "default_server" | "default"))
+        .then(|| listen_address(directive.argument(0)))
+        .flatten()
+}
+
 /// An address of `listen` with its port: `80`, `*:80`, `[::]:80`, `127.0.0.1`, `unix:/path`.
 fn listen_address(text: &str) -> Option<String> {
     if let Some(path) = text.strip_prefix("unix:") {
@@ -220,6 +229,11 @@ impl ListenerTable {
                     };
             }
         }
+    }
+
+    /// Marks an address whose default server is left, so that no other server takes its hosts.
+    pub fn leave_default(&mut self, address: String) {
+        self.defaults.insert(address, (usize::MAX, true));
     }
 
     /// Whether the server is the default one at all of its addresses.

@@ -12,7 +12,7 @@
 
 use level::Level;
 use limits::ZoneTable;
-use listen::{ListenerTable, default_address, read_listen, read_names};
+use listen::{ListenerTable, default_address, default_at, read_listen, read_names};
 use notes::report_other;
 use server::{NginxServer, RouteBuilder};
 use syntax::Directive;
@@ -309,6 +309,10 @@ fn read_server<'d>(
     }
     // A server whose addresses are all left must not be reached at those of others.
     listeners.add(&addresses, &pairs, &draft.trusted_proxies);
+    let is_left = |address: &String| addresses.iter().all(|taken| taken.address != *address);
+    for address in of("listen").filter_map(default_at).filter(is_left) {
+        listeners.leave_default(address);
+    }
     if addresses.is_empty() {
         others.clear();
         report.left(

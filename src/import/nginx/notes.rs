@@ -39,7 +39,7 @@ fn note_of(directive: &Directive) -> (Concern, &'static str) {
         }
         "if" => (
             Routing,
-            "a condition has no counterpart; write policies by method, host or path, or limits with `for`",
+            "a condition has no counterpart; write policies by method, host or path, or limits with `for`. Where it refuses clients, they get 503",
         ),
         "rewrite" => (
             Routing,
@@ -47,11 +47,11 @@ fn note_of(directive: &Directive) -> (Concern, &'static str) {
         ),
         "auth_basic" | "auth_basic_user_file" => (
             Routing,
-            "tollgate asks for no password: keep nginx behind it, or use `identity: user`",
+            "tollgate asks for no password: keep nginx behind it, or use `identity: user`. Clients get 503",
         ),
         "auth_request" | "auth_request_set" => (
             Routing,
-            "no other server is asked whether to admit a request; use `identity: user` and `require`",
+            "no other server is asked whether to admit a request; use `identity: user` and `require`. Clients get 503",
         ),
         "auth_jwt_key_request" | "auth_jwt_type" | "auth_jwt_require" => (
             Routing,

@@ -2,7 +2,7 @@
 
 use super::access::read_access;
 use super::answer::{ReturnAction, ServerFacts, read_return};
-use super::level::Level;
+use super::level::{Level, unread_check};
 use super::limits::ZoneTable;
 use super::listen::{ListenerTable, ServerNames};
 use super::location::{LocationPaths, read_location};
@@ -46,6 +46,21 @@ pub struct RouteBuilder<'b> {
     pub has_several_servers: bool,
 }
 
+/// Directives of servers and locations that are read with these.
+const READ_ELSEWHERE: [&str; 11] = [
+    "listen",
+    "server_name",
+    "ssl_certificate",
+    "ssl_certificate_key",
+    "return",
+    "proxy_pass",
+    "grpc_pass",
+    "internal",
+    "limit_except",
+    "try_files",
+    "auth_jwt_key_file",
+];
+
 /// One location while its policy is made.
 pub(super) struct LocationRoute<'d> {
     pub(super) directive: &'d Directive,
@@ -54,18 +69,6 @@ pub(super) struct LocationRoute<'d> {
     pub(super) paths: LocationPaths,
     /// The path of a prefix or an exact location, as written; empty for a regular expression.
     pub(super) literal: String,
-}
-
-/// What becomes of the requests of a location.
-#[derive(Default)]
-pub(super) struct LocationAction {
-    pub(super) action: ActionDraft,
-    pub(super) strip: Option<String>,
-    pub(super) prefix: Option<String>,
-    /// Whether it answers before nginx looks at limits and access.
-    pub(super) is_early: bool,
-    /// Comments for the policy.
-    pub(super) comments: Vec<String>,
 }
 
 impl<'b> RouteBuilder<'b> {
@@ -257,20 +260,7 @@ impl<'b> RouteBuilder<'b> {
     ) {
         for directive in directives.iter().copied() {
             if directive.name != "location" {
-                if !matches!(
-                    directive.name.as_str(),
-                    "listen"
-                        | "server_name"
-                        | "ssl_certificate"
-                        | "ssl_certificate_key"
-                        | "return"
-                        | "proxy_pass"
-                        | "grpc_pass"
-                        | "internal"
-                        | "limit_except"
-                        | "try_files"
-                        | "auth_jwt_key_file"
-                ) {
+                if !READ_ELSEWHERE.contains(&directive.name.as_str()) {
                     report_other(directive, self.report);
                 }
                 continue;
@@ -278,6 +268,10 @@ impl<'b> RouteBuilder<'b> {
             let text = directive.text();
             let (own_level, others) = level.enter(directive.children(), self.report);
             if directive.argument(0).starts_with('@') {
+                let is_left = |other: &&&Directive| !READ_ELSEWHERE.contains(&other.name.as_str());
+                for other in others.iter().filter(is_left) {
+                    report_other(other, self.report);
+                }
                 named.push((directive, own_level));
                 continue;
             }
@@ -309,14 +303,16 @@ impl<'b> RouteBuilder<'b> {
                 Err(reason) => {
                     let has_limits = !own_level.limit_req.is_empty()
                         || !own_level.limit_conn.is_empty()
+                        || !own_level.access.is_empty()
                         || has_limits(directive);
                     let concern = if has_limits {
                         Concern::Limits
                     } else {
                         Concern::Routing
                     };
-                    let note =
-                        format!("{reason}. Its requests belong to the next broader policy here");
+                    let note = format!(
+                        "{reason}. Its requests belong to the next broader policy here, without its limits and lists"
+                    );
                     self.report.left(directive.origin, concern, &text, &note);
                     for limit in directive
                         .children()
@@ -379,16 +375,21 @@ impl<'b> RouteBuilder<'b> {
         }
     }
 
-    fn add_location(
+    fn add_location<'d>(
         &mut self,
         server: &NginxServer<'_>,
         hosts: &[String],
-        location: &LocationRoute<'_>,
-        named: &[(&Directive, Level<'_>)],
+        location: &LocationRoute<'d>,
+        named: &[(&'d Directive, Level<'d>)],
     ) {
         let directive = location.directive;
         let text = directive.text();
-        let action = self.location_action(server, location, named);
+        let mut action = self.location_action(server, location, named);
+        let level = match action.fallback.take() {
+            Some(fallback) => &location.level.sent_on(&fallback),
+            None => &location.level,
+        };
+        self.refuse_unchecked(directive, level, &mut action);
         let path = location
             .paths
             .paths
@@ -399,10 +400,10 @@ impl<'b> RouteBuilder<'b> {
         let mut route = self.base_route(server, hosts, directive, &text, &path);
         route.paths.clone_from(&location.paths.paths);
         route.action = action.action;
+        route.withheld_upstream = action.withheld_upstream;
         route.strip = action.strip;
         route.prefix = action.prefix;
         route.comments = action.comments;
-        let level = &location.level;
         if action.is_early {
             for limit in &level.limit_req {
                 self.report
@@ -438,16 +439,10 @@ impl<'b> RouteBuilder<'b> {
     fn other_methods(&mut self, route: &mut RouteDraft, exception: &Directive) -> RouteDraft {
         self.report
             .taken(exception.origin, Concern::Routing, &exception.text(), "");
-        let rules: Vec<&Directive> = exception
-            .children()
-            .iter()
-            .filter(|rule| matches!(&*rule.name, "allow" | "deny"))
-            .collect();
-        for other in exception
-            .children()
-            .iter()
-            .filter(|rule| !rules.contains(rule))
-        {
+        let children = exception.children().iter();
+        let (rules, others): (Vec<&Directive>, Vec<_>) =
+            children.partition(|rule| matches!(&*rule.name, "allow" | "deny"));
+        for other in others {
             report_other(other, self.report);
         }
         let access = read_access(&rules, self.report);
@@ -455,9 +450,18 @@ impl<'b> RouteBuilder<'b> {
             name: format!("{} other methods", route.name),
             ..route.clone()
         };
-        rest.deny.clear();
-        rest.allow.clear();
-        access.apply(&mut rest);
+        if !rules.is_empty() {
+            rest.deny.clear();
+            rest.allow.clear();
+            access.apply(&mut rest);
+        }
+        let is_on = |directive: &&Directive| directive.argument(0) != "off";
+        let mut checks = exception.children().iter().filter(is_on);
+        if let Some(check) = checks.find_map(unread_check) {
+            rest.action = ActionDraft::not_imported(check);
+            rest.max_body = None;
+            rest.fields.clear();
+        }
         let methods = exception
             .arguments
             .iter()

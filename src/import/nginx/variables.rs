@@ -151,6 +151,13 @@ impl VariableTable {
                         "`include {value}` is not followed: its entries are missing"
                     ));
                 }
+                (network, 1)
+                    if !is_geo && map.source == MapSource::Address && network.contains('/') =>
+                {
+                    notes.push(format!(
+                        "`{network}` is no address, so it matches none in a `map`, as in nginx"
+                    ));
+                }
                 (_, 1) => map
                     .entries
                     .push((read_pattern(&map.source, &entry.name), value)),

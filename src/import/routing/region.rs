@@ -1,10 +1,17 @@
 //! The requests that a rule takes, as hosts, paths and methods that policies can name, and how exactly.
 
+use std::collections::HashSet;
+use std::hash::Hash;
+
 use ipnet::IpNet;
 
 use crate::import::report::printable;
-use crate::route::pattern::{HostPattern, Pattern, Segment};
+use crate::route::pattern::{HostPattern, Pattern, Segment, have_common_path};
 
+/// Maximum number of notes of a region.
+const MAX_NOTES: usize = 12;
+/// Maximum number of segments of a path.
+const MAX_PATH_SEGMENTS: usize = 32;
 /// Maximum number of characters of a reason, which becomes the body of responses.
 const MAX_REASON_CHARS: usize = 200;
 
@@ -62,6 +69,19 @@ impl Region {
         self.hosts.len().saturating_mul(self.paths.len())
     }
 
+    /// The number of comparisons by which [`Region::intersect`] finds the requests of both.
+    pub fn intersect_work(&self, other: &Region) -> usize {
+        let clients = |region: &Region| region.clients.as_ref().map_or(0, Vec::len);
+        let pairs = [
+            (self.hosts.len(), other.hosts.len()),
+            (self.paths.len(), other.paths.len()),
+            (self.methods.len(), other.methods.len()),
+            (clients(self), clients(other)),
+        ];
+        let pairs = pairs.into_iter().map(|(a, b)| a.saturating_mul(b));
+        pairs.fold(8, usize::saturating_add)
+    }
+
     /// The requests of both; `None` if there are none.
     pub fn intersect(&self, other: &Region) -> Option<Region> {
         let hosts = pairs(&self.hosts, &other.hosts, intersect_hosts);
@@ -75,8 +95,11 @@ impl Region {
             (one, other) => one.clone().or_else(|| other.clone()),
         };
         let mut notes = self.notes.clone();
-        notes.extend(other.notes.iter().cloned());
-        notes.dedup();
+        for note in &other.notes {
+            if notes.len() < MAX_NOTES && !notes.contains(note) {
+                notes.push(note.clone());
+            }
+        }
         Some(Region {
             hosts,
             paths,
@@ -93,9 +116,7 @@ impl Region {
             && any_pair(&self.hosts, &other.hosts, |a, b| {
                 intersect_hosts(a, b).is_some()
             })
-            && any_pair(&self.paths, &other.paths, |a, b| {
-                intersect_paths(a, b).is_some()
-            })
+            && any_pair(&self.paths, &other.paths, |a, b| have_common_path(a, b))
     }
 }
 
@@ -104,11 +125,16 @@ fn any_pair<T>(left: &[T], right: &[T], is_common: impl Fn(&T, &T) -> bool) -> b
 }
 
 /// The intersections of each pair, each once.
-fn pairs<T: PartialEq>(left: &[T], right: &[T], common: impl Fn(&T, &T) -> Option<T>) -> Vec<T> {
+fn pairs<T: Clone + Eq + Hash>(
+    left: &[T],
+    right: &[T],
+    common: impl Fn(&T, &T) -> Option<T>,
+) -> Vec<T> {
     let mut found = Vec::new();
+    let mut seen = HashSet::new();
     for a in left {
         for both in right.iter().filter_map(|b| common(a, b)) {
-            if !found.contains(&both) {
+            if seen.insert(both.clone()) {
                 found.push(both);
             }
         }
@@ -176,11 +202,11 @@ pub fn intersect_networks(a: &[IpNet], b: &[IpNet]) -> Vec<IpNet> {
     })
 }
 
-/// The segments of a path as `match` writes it.
+/// The segments of a path as `match` writes it; `None` for no path, and for one of too many segments.
 pub fn parse_path(path: &str) -> Option<Vec<Segment>> {
-    Pattern::parse(path)
-        .ok()
-        .map(|pattern| pattern.segments().to_vec())
+    let pattern = Pattern::parse(path).ok()?;
+    let segments = pattern.segments();
+    (segments.len() <= MAX_PATH_SEGMENTS).then(|| segments.to_vec())
 }
 
 /// Segments as `match` writes them.

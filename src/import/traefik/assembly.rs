@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
+use super::client_certificates::{hosts_with_certificates, mark_variants};
 use super::input::TraefikInput;
 use super::policies::PolicyWriter;
 use super::redirects::{add_redirects, tls_ports};
 use super::routers::Router;
 use super::treatment::{Claim, Variant, claims, listeners_with_tls, used_entry_points, variants};
+use crate::import::budget::{TooMuchWork, WorkBudget};
 use crate::import::error::ImportError;
 use crate::import::model::ImportDraft;
 use crate::import::report::{Concern, ImportReport};
@@ -34,9 +36,13 @@ pub fn assemble(
     }
     let uses = used_entry_points(&input.routers, &mut input.entry_points, report);
     let are_tls = listeners_with_tls(&input.entry_points, &uses, &input.routers);
-    let variants = variants(&input.routers, &uses, &input.entry_points, &are_tls, report);
-    let claims =
+    let mut variants = variants(&input.routers, &uses, &input.entry_points, &are_tls, report)
+        .map_err(|TooManyCells| too_many("routes"))?;
+    mark_variants(&mut variants, &input.routers, &input.tls);
+    let mut claims =
         claims(&variants, &input.routers, report).map_err(|TooManyCells| too_many("routes"))?;
+    let of_hosts = hosts_with_certificates(&variants, &input.routers, claims.len());
+    claims.extend(of_hosts.map_err(|TooManyCells| too_many("routes"))?);
     let table = fill_table(&claims, &variants).map_err(|TooManyCells| too_many("routes"))?;
     report_precedences(&table, &claims, &variants, &input.routers, report);
     input
@@ -49,6 +55,7 @@ pub fn assemble(
         tls_ports,
         draft,
         report,
+        budget: WorkBudget::new(),
     };
     let mut cells_of: Vec<(bool, Vec<&MatchCell>)> = vec![(false, Vec::new()); variants.len()];
     for claim in &claims {
@@ -63,7 +70,15 @@ pub fn assemble(
         }
     }
     for (variant, (has_claims, cells)) in variants.iter().zip(&cells_of) {
-        writer.add_variant(variant, *has_claims, cells, &claims);
+        let first = (writer.draft.routes.len(), writer.draft.upstreams.len());
+        let added = writer.add_variant(variant, *has_claims, cells, &claims);
+        let written = writer.draft.written_since(first.0, first.1);
+        added
+            .and_then(|()| writer.budget.write(written))
+            .map_err(|TooMuchWork| {
+                let message = "its routers share too many long middlewares, services or lists";
+                ImportError::at(path, 1, 1, message).with_help("import fewer routers at a time")
+            })?;
         if writer.draft.limits.len() > 2 * MAX_CELLS {
             return Err(too_many("limits"));
         }

@@ -2,6 +2,10 @@
 
 /// The nanoseconds of a duration; `None` for a text that is none, for a negative one, and beyond about 500 years.
 pub fn parse_nanos(text: &str) -> Option<u64> {
+    // Some parsers read a number that begins with a zero as octal.
+    if text.len() > 1 && text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
     if let Ok(seconds) = text.parse::<u64>() {
         return seconds.checked_mul(1_000_000_000);
     }

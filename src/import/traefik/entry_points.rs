@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::fields::fields;
 use super::names::Provider;
 use crate::import::documents::InputValue;
 use crate::import::model::{ImportDraft, ListenerDraft};
@@ -75,6 +76,15 @@ impl EntryPoints {
             ..EntryPoint::default()
         });
         Some(self.list.len() - 1)
+    }
+
+    /// The ports of the entry points of a set, which has one bit for each.
+    pub fn ports(&self, listeners: u64) -> Vec<u16> {
+        let is_in = |(index, _): &(usize, &EntryPoint)| listeners & (1 << index) != 0;
+        let points = self.list.iter().enumerate().filter(is_in);
+        points
+            .filter_map(|(_, point)| point.address.rsplit_once(':')?.1.parse().ok())
+            .collect()
     }
 
     /// The indexes of the entry points of routers that name none.
@@ -173,7 +183,7 @@ pub fn read_entry_points(
             at,
             ..EntryPoint::default()
         };
-        for (field, at, value) in entry.entries() {
+        for (field, at, value) in fields(entry) {
             match field {
                 "address" => {}
                 "asDefault" => {
@@ -214,7 +224,7 @@ pub fn read_entry_points(
 }
 
 fn read_http(value: InputValue<'_>, point: &mut EntryPoint, report: &mut ImportReport) {
-    for (field, at, value) in value.entries() {
+    for (field, at, value) in fields(value) {
         match field {
             "middlewares" => {
                 for item in value.items_or_self() {
@@ -232,7 +242,7 @@ fn read_http(value: InputValue<'_>, point: &mut EntryPoint, report: &mut ImportR
             "tls" => {
                 point.has_tls = true;
                 report.taken(at, Concern::Routing, "tls", "");
-                for (field, at, value) in value.entries() {
+                for (field, at, value) in fields(value) {
                     match (field, value.text()) {
                         ("options", Some(name)) => {
                             point.tls_options = Provider::File.full_name(name, None);
@@ -287,7 +297,7 @@ fn read_redirection(
 }
 
 fn leave_forwarded(value: InputValue<'_>, at: Origin, report: &mut ImportReport) {
-    for (field, at, value) in value.entries() {
+    for (field, at, value) in fields(value) {
         let networks: Vec<&str> = value.items().filter_map(InputValue::text).collect();
         let text = format!("forwardedHeaders.{field}");
         let note = match field {
@@ -307,7 +317,7 @@ fn leave_forwarded(value: InputValue<'_>, at: Origin, report: &mut ImportReport)
 }
 
 fn read_proxy_protocol(value: InputValue<'_>, point: &mut EntryPoint, report: &mut ImportReport) {
-    for (field, at, value) in value.entries() {
+    for (field, at, value) in fields(value) {
         if field != "trustedIPs" {
             let note =
                 "not everybody may name another address; write `proxy_protocol` at the listener";

@@ -1,5 +1,6 @@
 //! The middleware `headers`: changed header fields, CORS, and fields about security.
 
+use super::fields::fields;
 use super::rules::RouteRules;
 use crate::import::documents::InputValue;
 use crate::import::field_edits::EditedHead;
@@ -19,7 +20,7 @@ pub fn read_headers(
 ) {
     read_cors(value, rules, report);
     let mut hsts = Vec::new();
-    for (field, at, value) in value.entries() {
+    for (field, at, value) in fields(value) {
         let text = value.text().unwrap_or("");
         let shown = format!("{field}: {text}");
         match field {
@@ -111,13 +112,8 @@ fn set(
     }
 }
 
-fn edit(
-    fields: InputValue<'_>,
-    head: EditedHead,
-    rules: &mut RouteRules,
-    report: &mut ImportReport,
-) {
-    for (name, at, value) in fields.entries() {
+fn edit(list: InputValue<'_>, head: EditedHead, rules: &mut RouteRules, report: &mut ImportReport) {
+    for (name, at, value) in list.entries() {
         let value = value.text().unwrap_or("").trim();
         let shown = format!("{name}: {value}");
         let edits = match head {
@@ -157,7 +153,7 @@ fn read_cors(value: InputValue<'_>, rules: &mut RouteRules, report: &mut ImportR
     let is_taken =
         (1..=MAX_ORIGINS).contains(&origins.len()) && (is_any || origins.iter().all(are_origins));
     let mut parts = Vec::new();
-    for (field, at, value) in value.entries() {
+    for (field, at, value) in fields(value) {
         if !field.starts_with("accessControl") && field != "addVaryHeader" {
             continue;
         }

@@ -1,10 +1,13 @@
 //! Resources of Kubernetes: IngressRoute, Middleware, TLSOption and TraefikService.
 
+use super::fields::fields;
 use super::input::TraefikInput;
 use super::middlewares::references;
 use super::names::{NamedObject, Provider};
-use super::routers::{Router, ServiceUse, has_field, read_entry_points, read_priority};
-use super::services::{Services, checked_hosts, join_weighted, read_settings};
+use super::routers::{
+    Router, ServiceUse, UNREAD_FIELD, has_field, read_entry_points, read_priority,
+};
+use super::services::{MAX_SERVERS, Services, checked_hosts, join_weighted, read_settings};
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
 use crate::import::report::{Concern, ImportReport};
@@ -83,7 +86,8 @@ fn read_ingress_route<'v>(
     input: &mut TraefikInput<'v>,
     report: &mut ImportReport,
 ) {
-    for (field, at, value) in spec.entries() {
+    let mut has_unread = false;
+    for (field, at, value) in fields(spec) {
         match field {
             "routes" | "entryPoints" => {}
             "tls" => {
@@ -94,7 +98,15 @@ fn read_ingress_route<'v>(
                 let note = "certificates of secrets and resolvers are not read: mount one, or write `tls: { acme: ... }`";
                 report.left(at, Concern::Other, &format!("tls {secret}"), note);
             }
-            _ => report.left(at, Concern::Routing, field, "it is not read"),
+            _ => {
+                report.left(
+                    at,
+                    Concern::Routing,
+                    field,
+                    "it is not read: clients get 503",
+                );
+                has_unread = true;
+            }
         }
     }
     let options = spec
@@ -127,11 +139,23 @@ fn read_ingress_route<'v>(
             );
             continue;
         };
-        for (field, at, _) in route.entries() {
+        let mut middlewares = references(provider, route.get("middlewares"));
+        if has_unread {
+            middlewares.push(UNREAD_FIELD.into());
+        }
+        for (field, at, _) in fields(route) {
             match field {
                 "match" | "kind" | "priority" | "middlewares" | "services" => {}
                 "syntax" => report.taken(at, Concern::Other, field, "both versions are read"),
-                _ => report.left(at, Concern::Routing, field, "it is not read"),
+                _ => {
+                    report.left(
+                        at,
+                        Concern::Routing,
+                        field,
+                        "it is not read: clients get 503",
+                    );
+                    middlewares.push(UNREAD_FIELD.into());
+                }
             }
         }
         input.routers.push(Router {
@@ -141,7 +165,7 @@ fn read_ingress_route<'v>(
             rule: rule.to_owned(),
             priority: read_priority(route, rule, &text, report),
             entry_points: read_entry_points(spec.get("entryPoints")),
-            middlewares: references(provider, route.get("middlewares")),
+            middlewares,
             service: ServiceUse::Inline(read_services(
                 route,
                 provider,
@@ -162,6 +186,7 @@ fn read_services(
     report: &mut ImportReport,
 ) -> Result<UpstreamDraft, String> {
     let mut parts = Vec::new();
+    let mut servers = 0;
     for service in route
         .get("services")
         .into_iter()
@@ -186,6 +211,10 @@ fn read_services(
             None | Some("Service") => read_service(service, provider, report)?,
             Some(_) => return Err("a service is of a kind that is not known".into()),
         };
+        servers += upstream.servers.len();
+        if servers > MAX_SERVERS {
+            return Err(format!("its services have more than {MAX_SERVERS} servers"));
+        }
         parts.push((upstream, weight));
     }
     let at = route.origin();
@@ -246,7 +275,7 @@ fn read_service(
         origin: service.origin(),
         ..UpstreamDraft::default()
     };
-    read_settings(service, &mut upstream, report);
+    read_settings(service, &mut upstream, report)?;
     Ok(upstream)
 }
 

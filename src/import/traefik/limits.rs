@@ -5,7 +5,10 @@
 //! token is there, so it never admits more than Traefik by any time.
 
 use super::durations::parse_nanos;
+use super::fields::fields;
+use super::rules::ChainContext;
 use crate::import::documents::InputValue;
+use crate::import::field_edits::FieldEdits;
 use crate::import::model::{
     AlgorithmDraft, AmountDraft, ClientsDraft, IdentityDrafts, IdentityPlace, LimitDraft,
     RateDraft, ScopeDraft,
@@ -36,9 +39,10 @@ pub fn read_rate_limit(
     name: &str,
     value: InputValue<'_>,
     at: Origin,
-    identities: &mut IdentityDrafts,
-    report: &mut ImportReport,
+    edits: &FieldEdits,
+    cx: &mut ChainContext<'_>,
 ) -> LimitResult {
+    let (identities, report) = (&mut *cx.identities, &mut *cx.report);
     let text = format!("rateLimit {name}");
     let average = value.get("average");
     if average.is_none_or(|average| average.number() == Some(0)) {
@@ -73,17 +77,17 @@ pub fn read_rate_limit(
             at,
             Concern::Limits,
             &text,
-            "it is more than tollgate counts; write a rate by hand",
+            "it is no rate that tollgate counts: clients get 503",
         );
-        return LimitResult::Limits(Vec::new());
+        return LimitResult::Blocked("a rate limit".into());
     };
-    let sources = match read_source(value, &text, "ip", at, identities, report) {
+    let sources = match read_source(value, &text, "ip", at, (edits, identities), report) {
         Ok(sources) => sources,
         Err(reason) => return LimitResult::Blocked(reason),
     };
     let note = "Traefik lets a request wait that lacks less than half a token, or what comes in 0.5 s; here it is refused";
     report.changed(at, Concern::Limits, &text, note);
-    for (field, at, _) in value.entries() {
+    for (field, at, _) in fields(value) {
         match field {
             "average" | "period" | "burst" | "sourceCriterion" => {}
             "redis" => report.left(
@@ -115,9 +119,10 @@ pub fn read_in_flight(
     name: &str,
     value: InputValue<'_>,
     at: Origin,
-    identities: &mut IdentityDrafts,
-    report: &mut ImportReport,
+    edits: &FieldEdits,
+    cx: &mut ChainContext<'_>,
 ) -> LimitResult {
+    let (identities, report) = (&mut *cx.identities, &mut *cx.report);
     let text = format!("inFlightReq {name}");
     let amount = value.get("amount").map_or(Some(0), InputValue::number);
     let most = match amount {
@@ -137,7 +142,7 @@ pub fn read_in_flight(
         }
         Some(amount) => u32::try_from(amount).unwrap_or(1),
     };
-    let sources = match read_source(value, &text, "host", at, identities, report) {
+    let sources = match read_source(value, &text, "host", at, (edits, identities), report) {
         Ok(sources) => sources,
         Err(reason) => return LimitResult::Blocked(reason),
     };
@@ -164,7 +169,7 @@ fn read_source(
     text: &str,
     default: &str,
     at: Origin,
-    identities: &mut IdentityDrafts,
+    (edits, identities): (&FieldEdits, &mut IdentityDrafts),
     report: &mut ImportReport,
 ) -> Result<Vec<RequestSource>, String> {
     let criterion = value.get("sourceCriterion");
@@ -181,7 +186,7 @@ fn read_source(
         report.left(at, Concern::Limits, text, note);
         return Err("a limit with several criteria".into());
     }
-    for (field, at, _) in criterion.into_iter().flat_map(InputValue::entries) {
+    for (field, at, _) in criterion.into_iter().flat_map(fields) {
         match field {
             "ipStrategy" | "requestHeaderName" | "requestHost" => {
                 report.taken(at, Concern::Limits, field, "")
@@ -196,6 +201,10 @@ fn read_source(
         }]
     };
     if let Some(name) = header {
+        if let Some((key, note)) = key_without_client(name, edits) {
+            report.changed(at, Concern::Limits, text, note);
+            return Ok(all(key));
+        }
         return Ok(header_sources(
             name,
             criterion.map_or(at, InputValue::origin),
@@ -220,8 +229,38 @@ fn read_source(
     Ok(all("everyone"))
 }
 
+/// The key of a limit by a header that Traefik writes or removes before the limit, whatever the client has sent.
+fn key_without_client(name: &str, edits: &FieldEdits) -> Option<(&'static str, &'static str)> {
+    let name = name.to_ascii_lowercase().replace('_', "-");
+    if name == "x-real-ip" {
+        return Some((
+            "ip",
+            "the entry point writes the address of the peer into it",
+        ));
+    }
+    // Go keeps these apart from the header.
+    let is_apart = [
+        "host",
+        "transfer-encoding",
+        "trailer",
+        "connection",
+        "upgrade",
+    ]
+    .contains(&&*name);
+    if is_apart || name.starts_with("x-forwarded-") {
+        return Some((
+            "everyone",
+            "what clients send in it is not there: all of them count together",
+        ));
+    }
+    edits.has(&name).then_some((
+        "everyone",
+        "a middleware before it writes this header: all clients count together",
+    ))
+}
+
 fn read_strategy(strategy: InputValue<'_>, has_forwarded: bool, report: &mut ImportReport) {
-    for (field, at, value) in strategy.entries() {
+    for (field, at, value) in fields(strategy) {
         let text = format!("ipStrategy.{field}: {}", value.text().unwrap_or("[...]"));
         match field {
             "depth" | "excludedIPs" if has_forwarded => {

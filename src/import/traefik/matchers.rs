@@ -8,6 +8,8 @@ use crate::route::pattern::{HostPattern, MethodSet, Segment};
 
 /// Maximum number of arguments of a matcher.
 const MAX_ARGUMENTS: usize = 256;
+/// Maximum number of methods of a rule.
+const MAX_METHODS: usize = 16;
 /// Maximum number of characters of a path in a note.
 const MAX_SHOWN_CHARS: usize = 40;
 
@@ -290,6 +292,13 @@ fn within_literal_begin(path: &str, reason: &str) -> Region {
     let is_literal = |c: char| c.is_ascii_alphanumeric() || "/_-".contains(c);
     let end = path.find(|c| !is_literal(c)).unwrap_or(path.len());
     let begin = path.get(..end).unwrap_or("");
+    // What follows may make the last character one that may be missing, as in `/a/?b`.
+    let is_whole = !path.get(end..).unwrap_or("").starts_with(['?', '*', '{']);
+    let mut chars = begin.chars();
+    let begin = match is_whole || chars.next_back().is_none() {
+        true => begin,
+        false => chars.as_str(),
+    };
     let begin = begin.rfind('/').and_then(|slash| begin.get(..slash));
     // An alternative without parentheses may begin in another way.
     let begin = begin.filter(|begin| begin.starts_with('/') && !path.contains('|'));
@@ -302,10 +311,15 @@ fn within_literal_begin(path: &str, reason: &str) -> Region {
 }
 
 fn read_methods(arguments: &[String]) -> Region {
-    let methods: Vec<String> = arguments
+    let mut methods: Vec<String> = arguments
         .iter()
         .map(|text| text.to_ascii_uppercase())
         .collect();
+    methods.sort_unstable();
+    methods.dedup();
+    if methods.len() > MAX_METHODS {
+        return Region::some_of_everything("it has too many methods for a match");
+    }
     if !methods
         .iter()
         .all(|method| MethodSet::parse(method).is_ok())
@@ -333,4 +347,27 @@ fn read_clients(arguments: &[String]) -> Result<Region, String> {
         notes: vec!["other clients get 403, and not the next router".into()],
         ..Region::everything()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::routing::region::path_text;
+
+    #[test]
+    fn the_last_character_of_a_begin_may_be_missing() {
+        for (text, expected) in [
+            ("^/admin/?x", "/**"),
+            ("^/api/v1*", "/api/**"),
+            ("^/api/v{0,1}", "/api/**"),
+            ("^/api/x/*y", "/api/**"),
+            ("^/api/x/(y)z", "/api/x/**"),
+            ("^/api/.x", "/api/**"),
+            ("^?", "/**"),
+        ] {
+            let region = read_path_regexp(text);
+            let paths: Vec<String> = region.paths.iter().map(|path| path_text(path)).collect();
+            assert_eq!(paths, [expected], "{text}");
+        }
+    }
 }

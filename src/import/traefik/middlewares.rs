@@ -2,18 +2,20 @@
 
 use std::collections::HashMap;
 
+use super::fields::fields;
 use super::headers::read_headers;
 use super::limits::{LimitResult, read_in_flight, read_rate_limit};
 use super::names::{NamedObject, Provider};
 use super::paths::{read_path_change, read_redirect_regex};
 use super::rules::{ChainContext, RedirectRule, RouteRules};
+use crate::import::budget::TooMuchWork;
 use crate::import::documents::InputValue;
 use crate::import::field_edits::EditedHead;
 use crate::import::nginx::variables::parse_network;
 use crate::import::report::{Concern, ImportReport, Origin};
 
 /// Maximum number of middlewares of a router, those of chains included.
-const MAX_MIDDLEWARES: usize = 64;
+pub const MAX_MIDDLEWARES: usize = 64;
 /// Maximum number of networks of a list, which each policy repeats.
 const MAX_NETWORKS: usize = 256;
 
@@ -29,6 +31,8 @@ struct Middleware<'v> {
     /// Whether another one has this name, so that Traefik has neither.
     is_ambiguous: bool,
     is_used: bool,
+    /// How much work it is to read it.
+    weight: usize,
 }
 
 impl<'v> Middlewares<'v> {
@@ -36,7 +40,8 @@ impl<'v> Middlewares<'v> {
     pub fn add(&mut self, named: NamedObject<'v>) {
         let name = named.name.clone();
         let is_ambiguous = self.named.contains_key(&name);
-        let middleware = self.named.entry(name).or_insert(Middleware {
+        let middleware = self.named.entry(name).or_insert_with(|| Middleware {
+            weight: named.value.weight(),
             named,
             is_ambiguous,
             is_used: false,
@@ -45,18 +50,22 @@ impl<'v> Middlewares<'v> {
     }
 
     /// What middlewares add up to, in order. `at` is the router, called `text`.
+    ///
+    /// # Errors
+    ///
+    /// They are too much to read again.
     pub fn resolve(
         &mut self,
         names: &[String],
         at: Origin,
         text: &str,
         cx: &mut ChainContext<'_>,
-    ) -> RouteRules {
+    ) -> Result<RouteRules, TooMuchWork> {
         let mut rules = RouteRules::default();
         let mut path: Vec<String> = Vec::new();
         let mut count = 0;
-        self.walk(names, &mut path, &mut count, &mut rules, (at, text), cx);
-        rules
+        self.walk(names, &mut path, &mut count, &mut rules, (at, text), cx)?;
+        Ok(rules)
     }
 
     fn walk(
@@ -67,7 +76,7 @@ impl<'v> Middlewares<'v> {
         rules: &mut RouteRules,
         user: (Origin, &str),
         cx: &mut ChainContext<'_>,
-    ) {
+    ) -> Result<(), TooMuchWork> {
         let (at, text) = user;
         for name in names {
             // Behind a redirect of all requests nothing is reached.
@@ -85,7 +94,8 @@ impl<'v> Middlewares<'v> {
                     "more than {MAX_MIDDLEWARES} middlewares are not read: clients get 503"
                 );
                 cx.report.left(at, Concern::Routing, text, &note);
-                return rules.block("too many middlewares");
+                rules.block("too many middlewares");
+                return Ok(());
             }
             let Some(middleware) = self.named.get_mut(name).filter(|found| !found.is_ambiguous)
             else {
@@ -98,13 +108,14 @@ impl<'v> Middlewares<'v> {
                 continue;
             };
             middleware.is_used = true;
+            cx.budget.read(middleware.weight)?;
             let NamedObject {
                 provider,
                 value,
                 at: defined_at,
                 ..
             } = middleware.named.clone();
-            let mut kinds = value.entries().filter(|(_, _, value)| !value.is_list());
+            let mut kinds = fields(value).filter(|(_, _, value)| !value.is_list());
             let Some((kind, _, settings)) = kinds.next() else {
                 cx.report.left(
                     defined_at,
@@ -144,9 +155,10 @@ impl<'v> Middlewares<'v> {
             cx.report.taken(defined_at, Concern::Routing, &shown, "");
             let inner = references(&provider, settings.get("middlewares"));
             path.push(name.clone());
-            self.walk(&inner, path, count, rules, (defined_at, &shown), cx);
+            self.walk(&inner, path, count, rules, (defined_at, &shown), cx)?;
             path.pop();
         }
+        Ok(())
     }
 
     fn mark_used(&mut self, name: &str) {
@@ -188,11 +200,11 @@ fn read_middleware(
     let short = name.split('@').next().unwrap_or(name);
     match kind {
         "rateLimit" => {
-            let result = read_rate_limit(short, value, at, cx.identities, cx.report);
+            let result = read_rate_limit(short, value, at, &rules.request, cx);
             add_limits(result, rules);
         }
         "inFlightReq" => {
-            let result = read_in_flight(short, value, at, cx.identities, cx.report);
+            let result = read_in_flight(short, value, at, &rules.request, cx);
             add_limits(result, rules);
         }
         "ipAllowList" | "ipWhiteList" => read_allow_list(&text, value, at, rules, cx.report),
@@ -336,7 +348,7 @@ fn read_allow_list(
             rules.block("an allow list");
         }
     }
-    for (field, at, _) in value.entries() {
+    for (field, at, _) in fields(value) {
         match field {
             "sourceRange" | "ipStrategy" => {}
             "rejectStatusCode" => {
@@ -364,9 +376,6 @@ fn read_redirect_scheme(
         );
         return rules.block("a redirect");
     }
-    if (scheme == "https") == cx.is_tls {
-        return cx.report.taken(at, Concern::Routing, text, "");
-    }
     let port = match value.text_of("port") {
         None | Some("") => None,
         Some(port) => match port.parse::<u16>() {
@@ -382,6 +391,17 @@ fn read_redirect_scheme(
             }
         },
     };
+    if (scheme == "https") == cx.is_tls {
+        let usual = if cx.is_tls { 443 } else { 80 };
+        let is_there =
+            port.is_none_or(|port| port == usual || cx.ports.iter().all(|own| *own == port));
+        if is_there {
+            return cx.report.taken(at, Concern::Routing, text, "");
+        }
+        let note = "it redirects to another port, and only requests that name this port pass: clients get 503";
+        cx.report.left(at, Concern::Routing, text, note);
+        return rules.block("a redirect to another port");
+    }
     cx.report.taken(at, Concern::Routing, text, "");
     rules.redirect = Some(RedirectRule {
         scheme: scheme.to_owned(),
@@ -403,7 +423,7 @@ fn read_buffering(
     report: &mut ImportReport,
 ) {
     report.taken(at, Concern::Routing, text, "");
-    for (field, at, value) in value.entries() {
+    for (field, at, value) in fields(value) {
         let shown = format!("{field}: {}", value.text().unwrap_or(""));
         match (field, value.number()) {
             ("maxRequestBodyBytes", Some(0)) => {
@@ -418,8 +438,18 @@ fn read_buffering(
                     at,
                     Concern::Routing,
                     &shown,
-                    "it is no size; write `max_body`",
+                    "it is no size: clients get 503",
                 );
+                rules.block("a size of bodies");
+            }
+            ("maxResponseBodyBytes", number) if number != Some(0) => {
+                report.left(
+                    at,
+                    Concern::Limits,
+                    &shown,
+                    "responses may have any size: clients get 503",
+                );
+                rules.block("a size of responses");
             }
             _ => report.left(at, Concern::Other, &shown, "bodies are not buffered"),
         }

@@ -3,29 +3,33 @@
 //! | file | what it is |
 //! |---|---|
 //! | `rule`, `matchers` | rules of routers, as regions of requests |
-//! | `entry_points`, `tls` | listeners, certificates and options of TLS |
+//! | `entry_points`, `tls`, `client_certificates` | listeners, certificates and options of TLS |
 //! | `middlewares`, `rules`, `limits`, `headers`, `paths` | what middlewares do |
 //! | `services` | upstreams |
 //! | `routers`, `kubernetes` | routers of both kinds of input |
 //! | `assembly`, `treatment`, `policies`, `redirects` | which router takes which requests, and their policies |
 //! | `input` | all that the files say |
+//! | `fields` | names of fields in whatever case |
 //! | `names`, `durations` | names with providers, and times |
 
 use super::documents::{InputValue, read_all_documents};
 use super::error::ImportError;
 use super::files::InputFile;
 use super::model::ImportDraft;
-use super::report::{Concern, ImportReport};
+use super::report::{Concern, ImportReport, Origin};
 use assembly::assemble;
 use entry_points::read_entry_points;
+use fields::{check_cases, fields};
 use input::TraefikInput;
 use kubernetes::{is_resource, read_resource};
 use names::{NamedObject, Provider};
 use routers::read_router;
 
 mod assembly;
+mod client_certificates;
 mod durations;
 mod entry_points;
+mod fields;
 mod headers;
 mod input;
 mod kubernetes;
@@ -55,6 +59,13 @@ pub fn read(
 ) -> Result<(), ImportError> {
     files.iter().try_for_each(check_language)?;
     let documents = read_all_documents(files)?;
+    let path_of = |at: Origin| {
+        let file = files.get(at.file);
+        file.map_or_else(String::new, |file| file.path.clone())
+    };
+    documents
+        .iter()
+        .try_for_each(|document| check_cases(document.root(), &path_of))?;
     let mut input = TraefikInput::default();
     for document in &documents {
         let root = document.root();
@@ -115,7 +126,7 @@ fn read_configuration<'v>(
             "it is no configuration of Traefik",
         );
     }
-    for (field, at, value) in root.entries() {
+    for (field, at, value) in fields(root) {
         match field {
             "entryPoints" => read_entry_points(value, &mut input.entry_points, report),
             "http" => read_http(value, input, report),
@@ -140,7 +151,7 @@ fn read_configuration<'v>(
 }
 
 fn read_http<'v>(http: InputValue<'v>, input: &mut TraefikInput<'v>, report: &mut ImportReport) {
-    for (section, at, entries) in http.entries() {
+    for (section, at, entries) in fields(http) {
         let named = entries.entries().map(|(name, at, value)| NamedObject {
             name: Provider::File.full_name(name, None),
             provider: Provider::File,

@@ -8,6 +8,7 @@ use super::redirects::redirect_target;
 use super::routers::{Router, ServiceUse};
 use super::rules::{ChainContext, RouteRules};
 use super::treatment::{Claim, Variant};
+use crate::import::budget::{TooMuchWork, WorkBudget};
 use crate::import::model::{ActionDraft, ImportDraft, LimitUseDraft, RouteDraft};
 use crate::import::nginx::variables::network_text;
 use crate::import::report::{Concern, ImportReport, printable};
@@ -38,19 +39,25 @@ pub struct PolicyWriter<'r, 'v> {
     pub draft: &'r mut ImportDraft,
     /// What becomes of each line.
     pub report: &'r mut ImportReport,
+    /// How much may still be read and written.
+    pub budget: WorkBudget,
 }
 
 impl PolicyWriter<'_, '_> {
     /// Adds the policies of a router at some of its listeners. Without claims Traefik does not serve it.
+    ///
+    /// # Errors
+    ///
+    /// Its middlewares are too much to read again.
     pub fn add_variant(
         &mut self,
         variant: &Variant,
         has_claims: bool,
         cells: &[&MatchCell],
         claims: &[Claim],
-    ) {
+    ) -> Result<(), TooMuchWork> {
         let Some(router) = self.input.routers.get(variant.router).cloned() else {
-            return;
+            return Ok(());
         };
         let text = router.text();
         if has_claims && cells.is_empty() {
@@ -74,12 +81,14 @@ impl PolicyWriter<'_, '_> {
             report: self.report,
             is_tls: variant.is_tls,
             host: exact_host.as_deref(),
+            ports: self.input.entry_points.ports(variant.listeners),
+            budget: &mut self.budget,
         };
         let mut rules =
             self.input
                 .middlewares
-                .resolve(&variant.middlewares, router.at, &text, &mut context);
-        if variant.is_tls && self.input.tls.may_refuse_clients(&variant.tls_options) {
+                .resolve(&variant.middlewares, router.at, &text, &mut context)?;
+        if variant.may_need_certificate {
             let note =
                 "its options of TLS may refuse clients without a certificate: clients get 503";
             self.report.left(router.at, Concern::Routing, &text, note);
@@ -174,6 +183,7 @@ impl PolicyWriter<'_, '_> {
                 (outcome, cell, hosts, paths),
             );
         }
+        Ok(())
     }
 
     /// What a router does with requests that it forwards.

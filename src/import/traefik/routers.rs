@@ -1,5 +1,6 @@
 //! Routers of the dynamic configuration.
 
+use super::fields::fields;
 use super::middlewares::references;
 use super::names::{NamedObject, Provider};
 use crate::import::documents::InputValue;
@@ -45,6 +46,9 @@ impl Router {
     }
 }
 
+/// The name of a middleware that no input has, so that routers with it answer 503.
+pub const UNREAD_FIELD: &str = "of a field that is not read";
+
 /// Reads a router of a file. `None` if Traefik does not serve it either.
 pub fn read_router(router: &NamedObject<'_>, report: &mut ImportReport) -> Option<Router> {
     let NamedObject {
@@ -64,17 +68,19 @@ pub fn read_router(router: &NamedObject<'_>, report: &mut ImportReport) -> Optio
         );
         return None;
     };
-    for (field, at, value) in value.entries() {
+    let mut middlewares = references(provider, value.get("middlewares"));
+    for (field, at, value) in fields(*value) {
         match field {
             "rule" | "priority" | "entryPoints" | "middlewares" | "service" | "tls" => {}
             "ruleSyntax" => report.taken(at, Concern::Other, field, "both versions are read"),
             "observability" => report.left(at, Concern::Other, field, "it is not read"),
-            _ => report.left(
-                at,
-                Concern::Routing,
-                &format!("{field}: {}", value.text().unwrap_or("...")),
-                "it is not read",
-            ),
+            // It may deny requests, as the middlewares of a parent router do.
+            _ => {
+                let text = format!("{field}: {}", value.text().unwrap_or("..."));
+                let note = "it is not read: clients get 503";
+                report.left(at, Concern::Routing, &text, note);
+                middlewares.push(UNREAD_FIELD.into());
+            }
         }
     }
     let service = match value.text_of("service") {
@@ -88,7 +94,7 @@ pub fn read_router(router: &NamedObject<'_>, report: &mut ImportReport) -> Optio
         rule: rule.to_owned(),
         priority: read_priority(*value, rule, &text, report),
         entry_points: read_entry_points(value.get("entryPoints")),
-        middlewares: references(provider, value.get("middlewares")),
+        middlewares,
         service,
         tls_options: has_field(*value, "tls").then(|| read_tls(value.get("tls"), provider, report)),
     })
@@ -98,7 +104,7 @@ pub fn read_router(router: &NamedObject<'_>, report: &mut ImportReport) -> Optio
 pub fn has_field(value: InputValue<'_>, field: &str) -> bool {
     value
         .entries()
-        .any(|(key, _, value)| key == field && value.text() != Some("false"))
+        .any(|(key, _, value)| key.eq_ignore_ascii_case(field) && value.text() != Some("false"))
 }
 
 /// Names of entry points with their places.
@@ -122,7 +128,9 @@ pub fn read_priority(
         return default;
     };
     let shown = format!("priority: {}", priority.text().unwrap_or(""));
-    match priority.text().and_then(|text| text.parse::<i64>().ok()) {
+    let is_octal = |text: &&str| text.len() > 1 && text.starts_with('0');
+    let number = priority.text().filter(|text| !is_octal(text));
+    match number.and_then(|text| text.parse::<i64>().ok()) {
         Some(0) => default,
         Some(number) => {
             report.taken(priority.origin(), Concern::Routing, &shown, "");
@@ -139,7 +147,7 @@ pub fn read_priority(
 /// The full name of the options of TLS; empty for the default ones.
 fn read_tls(tls: Option<InputValue<'_>>, provider: &Provider, report: &mut ImportReport) -> String {
     let mut options = String::new();
-    for (field, at, value) in tls.into_iter().flat_map(InputValue::entries) {
+    for (field, at, value) in tls.into_iter().flat_map(fields) {
         match (field, value.text()) {
             ("options", Some("default" | "")) => report.taken(at, Concern::Routing, field, ""),
             ("options", Some(name)) => options = provider.full_name(name, None),

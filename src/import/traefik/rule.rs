@@ -8,22 +8,42 @@ const MAX_ALTERNATIVES: usize = 64;
 /// Maximum nesting of parentheses and negations.
 const MAX_DEPTH: usize = 32;
 
-/// Reads a rule as the regions that it takes.
+/// Reads a rule as the regions that it takes. `work` is the number of comparisons that are left for it and the rules
+/// behind; without any left, the rule may take all requests.
 ///
 /// # Errors
 ///
 /// The text is no rule, so that Traefik does not serve the router either.
-pub fn read_rule(text: &str) -> Result<Vec<Region>, String> {
+pub fn read_rule(text: &str, work: &mut usize) -> Result<Vec<Region>, String> {
     let tokens = tokens(text)?;
     let mut reader = RouterRuleReader {
         tokens: &tokens,
         next: 0,
+        work,
     };
     let regions = reader.alternatives(0)?;
     match reader.peek() {
         None => Ok(regions),
         Some(token) => Err(format!("the rule goes on with `{}`", token.text())),
     }
+}
+
+/// All hosts that matchers of a rule name, whatever it takes of them; none if it is no rule.
+pub fn named_hosts(text: &str) -> Vec<String> {
+    let tokens = tokens(text).unwrap_or_default();
+    let mut hosts = Vec::new();
+    let mut is_host = false;
+    for token in tokens {
+        match token {
+            RuleToken::Word(name) => {
+                is_host =
+                    name.eq_ignore_ascii_case("Host") || name.eq_ignore_ascii_case("HostHeader");
+            }
+            RuleToken::Text(text) if is_host => hosts.push(text),
+            _ => {}
+        }
+    }
+    hosts
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +116,7 @@ fn unquote(text: &str, quote: char) -> Result<(String, &str), String> {
 struct RouterRuleReader<'t> {
     tokens: &'t [RuleToken],
     next: usize,
+    work: &'t mut usize,
 }
 
 impl<'t> RouterRuleReader<'t> {
@@ -122,6 +143,10 @@ impl<'t> RouterRuleReader<'t> {
         let mut regions = self.operand(depth)?;
         while self.take_sign("&&") {
             let others = self.operand(depth)?;
+            if !self.may_join(&regions, &others) {
+                regions = too_many();
+                continue;
+            }
             let both = |one: &Region| {
                 let found: Vec<Region> = others
                     .iter()
@@ -132,6 +157,24 @@ impl<'t> RouterRuleReader<'t> {
             regions = bounded(regions.iter().flat_map(both).collect());
         }
         Ok(regions)
+    }
+
+    /// Whether the requests of both lists may be found: there are few alternatives, and their work is left.
+    fn may_join(&mut self, regions: &[Region], others: &[Region]) -> bool {
+        let pairs = regions
+            .iter()
+            .flat_map(|one| others.iter().map(move |other| (one, other)));
+        let work = match regions.len().saturating_mul(others.len()) > 16 * MAX_ALTERNATIVES {
+            true => usize::MAX,
+            false => pairs
+                .map(|(one, other)| one.intersect_work(other))
+                .fold(0, usize::saturating_add),
+        };
+        match self.work.checked_sub(work) {
+            Some(rest) => *self.work = rest,
+            None => return false,
+        }
+        true
     }
 
     fn operand(&mut self, depth: usize) -> Result<Vec<Region>, String> {
@@ -184,11 +227,15 @@ impl<'t> RouterRuleReader<'t> {
 fn bounded(regions: Vec<Region>) -> Vec<Region> {
     let total: usize = regions.iter().map(Region::size).sum();
     match regions.len() > MAX_ALTERNATIVES || total > 16 * MAX_ALTERNATIVES {
-        true => vec![Region::some_of_everything(
-            "the rule has too many alternatives",
-        )],
+        true => too_many(),
         false => regions,
     }
+}
+
+fn too_many() -> Vec<Region> {
+    vec![Region::some_of_everything(
+        "the rule has too many alternatives",
+    )]
 }
 
 #[cfg(test)]
@@ -198,7 +245,8 @@ mod tests {
 
     /// Each region as `HOSTS PATHS METHODS FIT`.
     fn read(rule: &str) -> Vec<String> {
-        let regions = read_rule(rule).unwrap_or_else(|error| panic!("{rule}: {error}"));
+        let regions =
+            read_rule(rule, &mut 100_000).unwrap_or_else(|error| panic!("{rule}: {error}"));
         let text = |region: &Region| {
             let hosts: Vec<String> = region.hosts.iter().map(ToString::to_string).collect();
             let paths: Vec<String> = region.paths.iter().map(|path| path_text(path)).collect();
@@ -270,10 +318,10 @@ mod tests {
             "HostSNI(`*`)",
             "Host(`a`) & Host(`b`)",
         ] {
-            assert!(read_rule(rule).is_err(), "{rule}");
+            assert!(read_rule(rule, &mut 100_000).is_err(), "{rule}");
         }
         let deep = format!("{}Host(`a.b`)", "!".repeat(50));
-        assert!(read_rule(&deep).is_err());
+        assert!(read_rule(&deep, &mut 100_000).is_err());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 
+use crate::import::budget::WorkBudget;
 use crate::import::field_edits::FieldEdits;
 use crate::import::model::{IdentityDrafts, LimitDraft};
 use crate::import::report::ImportReport;
@@ -74,4 +75,8 @@ pub struct ChainContext<'r> {
     pub is_tls: bool,
     /// The only host of the router; `None` if there are several or any.
     pub host: Option<&'r str>,
+    /// The ports of the listeners.
+    pub ports: Vec<u16>,
+    /// How much may still be read.
+    pub budget: &'r mut WorkBudget,
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::durations::{duration_text, parse_nanos};
+use super::fields::fields;
 use super::names::{NamedObject, Provider};
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
@@ -16,7 +17,7 @@ const MAX_PARTS: usize = 64;
 /// The largest weight of a server.
 const MAX_WEIGHT: u64 = 256;
 /// Maximum number of servers of an upstream.
-const MAX_SERVERS: usize = 500;
+pub const MAX_SERVERS: usize = 500;
 
 /// All services by their full names.
 #[derive(Debug, Default)]
@@ -81,9 +82,13 @@ impl<'v> Services<'v> {
             ));
         };
         let named = named.clone();
-        let Some((kind, at, value)) = named.value.entries().next() else {
+        let mut kinds = fields(named.value);
+        let Some((kind, at, value)) = kinds.next() else {
             return Err(format!("its service {name} has no kind"));
         };
+        if let Some((field, ..)) = kinds.next() {
+            return Err(format!("`{field}` of its service {name} is not read"));
+        }
         let text = format!("{kind} {name}");
         let upstream = match kind {
             "loadBalancer" => read_load_balancer(&text, value, at, report),
@@ -253,11 +258,20 @@ fn read_load_balancer(
         origin: at,
         ..UpstreamDraft::default()
     };
+    let mut urls = HashSet::new();
     for server in value.get("servers").into_iter().flat_map(InputValue::items) {
         let url = server
             .text_of("url")
             .or_else(|| server.text())
             .unwrap_or("");
+        if server
+            .get("preservePath")
+            .is_some_and(|kept| kept.text() != Some("false"))
+        {
+            return Err(format!(
+                "{text} keeps the path of a server's URL, which has no counterpart"
+            ));
+        }
         let weight = server.get("weight").map_or(Some(1), InputValue::number);
         if weight == Some(0) {
             report.taken(
@@ -284,7 +298,7 @@ fn read_load_balancer(
         if upstream.servers.len() >= MAX_SERVERS {
             return Err(format!("{text} has more than {MAX_SERVERS} servers"));
         }
-        if !upstream.servers.iter().any(|(other, _)| *other == url) {
+        if urls.insert(url.clone()) {
             upstream.servers.push((url, weight));
         }
     }
@@ -292,7 +306,7 @@ fn read_load_balancer(
         return Err(format!("{text} has no server"));
     }
     report.taken(at, Concern::Routing, text, "");
-    read_settings(value, &mut upstream, report);
+    read_settings(value, &mut upstream, report)?;
     Ok(upstream)
 }
 
@@ -317,12 +331,16 @@ fn read_url(url: &str) -> Option<(String, bool)> {
 }
 
 /// Reads what a load balancer, or a service of an IngressRoute, says beside its servers.
+///
+/// # Errors
+///
+/// A field that is not known, and that may deny requests.
 pub fn read_settings(
     value: InputValue<'_>,
     upstream: &mut UpstreamDraft,
     report: &mut ImportReport,
-) {
-    for (field, at, value) in value.entries() {
+) -> Result<(), String> {
+    for (field, at, value) in fields(value) {
         let text = format!("{field}: {}", value.text().unwrap_or("..."));
         match field {
             "servers" | "name" | "namespace" | "port" | "kind" | "weight" | "scheme" => {}
@@ -362,9 +380,13 @@ pub fn read_settings(
                     "certificates of servers are verified; write `tls: { roots: FILE }`",
                 );
             }
-            _ => report.left(at, Concern::Other, &text, "it has no counterpart"),
+            "passiveHealthCheck" | "responseForwarding" | "nativeLB" | "nodePortLB" => {
+                report.left(at, Concern::Other, &text, "it has no counterpart");
+            }
+            _ => return Err(format!("`{field}` of its service is not read")),
         }
     }
+    Ok(())
 }
 
 fn read_health(
@@ -385,7 +407,7 @@ fn read_health(
     }
     report.taken(at, Concern::Other, "healthCheck", "");
     let mut parts = vec![format!("path: {}", gateway_scalar(path))];
-    for (field, at, value) in value.entries() {
+    for (field, at, value) in fields(value) {
         let text = format!("{field}: {}", value.text().unwrap_or("..."));
         let nanos = value
             .text()

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::fields::fields;
 use super::names::Provider;
 use crate::import::documents::InputValue;
 use crate::import::report::{Concern, ImportReport, Origin};
@@ -41,8 +42,8 @@ impl TlsOptions {
         let text = format!("tls options {name}");
         let client_auth = value.get("clientAuth");
         let kind = client_auth.and_then(|auth| auth.text_of("clientAuthType"));
-        let refuses =
-            client_auth.is_some() && !matches!(kind, Some("NoClientCert" | "RequestClientCert"));
+        let refuses = value.get("clientCA").is_some()
+            || client_auth.is_some() && !matches!(kind, Some("NoClientCert" | "RequestClientCert"));
         match refuses {
             true => {
                 let note = "it asks clients for certificates: routers with it answer 503. Write `client_roots` at the listener and \
@@ -62,7 +63,7 @@ impl TlsOptions {
 
     /// Reads `tls` of the dynamic configuration.
     pub fn read(&mut self, value: InputValue<'_>, report: &mut ImportReport) {
-        for (field, at, value) in value.entries() {
+        for (field, at, value) in fields(value) {
             match field {
                 "certificates" => {
                     for certificate in value.items() {

@@ -3,12 +3,16 @@
 use std::collections::HashMap;
 
 use super::entry_points::EntryPoints;
+use super::middlewares::MAX_MIDDLEWARES;
 use super::routers::Router;
 use super::rule::read_rule;
 use crate::import::report::{Concern, ImportReport};
 use crate::import::routing::cells::{MAX_CELLS, MatchOwner, TooManyCells};
 use crate::import::routing::judgement::{Judgement, RegionCandidate, judge};
 use crate::import::routing::region::Region;
+
+/// Maximum number of comparisons by which rules are read.
+const MAX_RULE_WORK: usize = 4_000_000;
 
 /// A router at entry points that add the same middlewares to it.
 #[derive(Clone, Debug)]
@@ -23,6 +27,8 @@ pub struct Variant {
     pub is_tls: bool,
     /// The full name of its options of TLS; empty for the default ones.
     pub tls_options: String,
+    /// Whether its clients may be refused without a certificate.
+    pub may_need_certificate: bool,
 }
 
 /// A region of a variant that becomes matches.
@@ -117,7 +123,7 @@ pub fn variants(
     points: &EntryPoints,
     are_tls: &[bool],
     report: &mut ImportReport,
-) -> Vec<Variant> {
+) -> Result<Vec<Variant>, TooManyCells> {
     let mut variants: Vec<Variant> = Vec::new();
     for (index, (router, used)) in routers.iter().zip(uses).enumerate() {
         let first = variants.len();
@@ -147,8 +153,12 @@ pub fn variants(
                 report.changed(router.at, Concern::Routing, &router.text(), &note);
                 continue;
             }
-            let mut middlewares = point.middlewares.clone();
-            middlewares.extend(router.middlewares.iter().cloned());
+            if variants.len() > MAX_CELLS {
+                return Err(TooManyCells);
+            }
+            let all = point.middlewares.iter().chain(&router.middlewares);
+            // Those beyond make it answer 503, however many they are.
+            let middlewares: Vec<String> = all.take(MAX_MIDDLEWARES + 1).cloned().collect();
             let tls_options = match &router.tls_options {
                 Some(options) => options.clone(),
                 None if *is_tls => point.tls_options.clone(),
@@ -168,6 +178,7 @@ pub fn variants(
                     middlewares,
                     is_tls: *is_tls,
                     tls_options,
+                    may_need_certificate: false,
                 }),
             }
         }
@@ -187,18 +198,23 @@ pub fn variants(
             );
         }
     }
-    variants
+    Ok(variants)
 }
 
 /// A number for each variant, which variants share that treat requests alike.
 pub fn treatments(variants: &[Variant]) -> Vec<usize> {
-    let mut known: HashMap<(&[String], &str, bool), usize> = HashMap::new();
+    let mut known: HashMap<(&[String], &str, bool, bool), usize> = HashMap::new();
     variants
         .iter()
         .map(|variant| {
             let next = known.len();
             *known
-                .entry((&variant.middlewares, &variant.tls_options, variant.is_tls))
+                .entry((
+                    &variant.middlewares,
+                    &variant.tls_options,
+                    variant.is_tls,
+                    variant.may_need_certificate,
+                ))
                 .or_insert(next)
         })
         .collect()
@@ -217,11 +233,27 @@ pub fn claims(
 ) -> Result<Vec<Claim>, TooManyCells> {
     let treatments = treatments(variants);
     let mut regions: Vec<(usize, Region)> = Vec::new();
+    let mut size = 0;
+    let mut work = MAX_RULE_WORK;
+    // The variants of a router follow each other.
+    let mut last: Option<(usize, Result<Vec<Region>, String>)> = None;
     for (index, variant) in variants.iter().enumerate() {
         let Some(router) = routers.get(variant.router) else {
             continue;
         };
-        match read_rule(&router.rule) {
+        let read = match &last {
+            Some((number, read)) if *number == variant.router => read.clone(),
+            _ => {
+                let read = read_rule(&router.rule, &mut work);
+                last = Some((variant.router, read.clone()));
+                read
+            }
+        };
+        size += read.iter().flatten().map(Region::size).sum::<usize>();
+        if size > MAX_CELLS {
+            return Err(TooManyCells);
+        }
+        match read {
             Ok(read) if read.is_empty() => {
                 let note = "no request can match its rule, so Traefik does not serve it";
                 report.left(router.at, Concern::Routing, &router.text(), note);
@@ -236,10 +268,6 @@ pub fn claims(
                 regions.push((index, Region::some_of_everything(&reason)));
             }
         }
-    }
-    let size: usize = regions.iter().map(|(_, region)| region.size()).sum();
-    if size > MAX_CELLS {
-        return Err(TooManyCells);
     }
     let candidate = |(index, region): &(usize, Region)| {
         let variant = variants.get(*index);

@@ -6,8 +6,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use http::HeaderValue;
+
 use super::super::context::LoadContext;
 use super::super::decode::AdminConfig;
+use super::super::settings::PeerGateways;
 use super::super::source::Files;
 use super::super::tree::{Located, MapKey, Node, SourceLocation, YamlValue, find_repeated_keys};
 use super::expiry::{EXPIRY_HELP, parse_expiry};
@@ -42,6 +45,27 @@ pub fn read_operators(
     let token = OperatorToken::of_text(SINGLE_OPERATOR, Right::Admin, None, &text);
     let tokens = OperatorTokens::new(vec![token]).ok()?;
     Some((tokens, Some(text)))
+}
+
+/// Compiles the other gateways, and reads the file of the token for them. A file with a mistake, which is reported, gives no
+/// token.
+pub fn compile_peers(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    admin: &AdminConfig,
+) -> PeerGateways {
+    let file = admin.peers_token_file.as_ref();
+    let token = file.and_then(|file| read_token(cx, files, base, file));
+    let authorization = token.and_then(|token| {
+        let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    });
+    PeerGateways {
+        addresses: admin.peers.iter().map(|peer| peer.value).collect(),
+        authorization,
+    }
 }
 
 /// Reads the file of one token. `None` if it cannot be read or holds no token, which is reported.

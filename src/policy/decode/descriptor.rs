@@ -58,6 +58,8 @@ impl FieldReader for EntriesField {
             }
             read_entry(cx, key, node, &mut entries);
         }
+        let fixed = entries.iter().filter(|entry| is_fixed(entry));
+        cx.fixed_entries = fixed.map(|entry| entry.key.to_string()).collect();
         if entries.len() > MAX_ENTRIES {
             let message = format!("a descriptor has at most {MAX_ENTRIES} entries here");
             let help = "leave out entries that no policy needs, also where the proxy makes them";
@@ -65,6 +67,11 @@ impl FieldReader for EntriesField {
         }
         Some(entries)
     }
+}
+
+/// Whether an entry has one value in all descriptors that the policy matches.
+fn is_fixed(entry: &EntryPattern) -> bool {
+    matches!(entry.value, ValuePattern::Exact(_))
 }
 
 /// Reads the values of one key.

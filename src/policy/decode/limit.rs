@@ -3,7 +3,8 @@
 
 use super::super::context::LoadContext;
 use super::super::section::{
-    AlternativeField, LocatedField, Named, RequiredField, Section, SectionField, section,
+    AlternativeField, FieldReader, LocatedField, Named, RequiredField, Section, SectionField,
+    section,
 };
 use super::super::table::{MapFields, TextFormat, ValueShape};
 use super::super::tree::{Located, MapKey, Node, SourceLocation};
@@ -152,8 +153,6 @@ word_fields! {
 }
 
 scalar_fields! {
-    /// A field with a part of a key.
-    pub struct KeyPartField: KeyPartConfig = ValueShape::Format(&KEY_PART_FORMAT), "an identity such as user", parse_key_part;
     /// A field that says how far the limit may be exceeded.
     pub struct ThrottleField: ThrottleConfig =
         ValueShape::Format(&THROTTLE_FORMAT), "hard, soft P% or elastic", parse_throttle;
@@ -168,6 +167,29 @@ scalar_fields! {
         ValueShape::WholeNumber(1, MAX_UNITS),
         ValueShape::Format(&RESERVE_FORMAT),
     ]), "units, or where a request says how many", parse_reserve;
+}
+
+/// A field with a part of a key.
+pub struct KeyPartField;
+
+impl FieldReader for KeyPartField {
+    type Value = KeyPartConfig;
+    const SHAPE: ValueShape = ValueShape::Format(&KEY_PART_FORMAT);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<KeyPartConfig> {
+        let fixed_entries = std::mem::take(&mut cx.fixed_entries);
+        let part = cx.read_scalar(node, "an identity such as user", |text| {
+            parse_key_part(text).map_err(|error| {
+                let is_fixed = |word: &str| fixed_entries.iter().any(|key| key == word);
+                match text.split_whitespace().find(|word| is_fixed(word)) {
+                    Some(key) => phrase::fixed_entry_error(key),
+                    None => error,
+                }
+            })
+        });
+        cx.fixed_entries = fixed_entries;
+        part
+    }
 }
 
 impl LimitFields {

@@ -77,6 +77,9 @@ section! {
     roots: FileNameField, "Authorities that verify the directory, in PEM. Default: those of the system.", "ca.pem";
 }
 
+/// The most other gateways that one asks for their figures.
+const MAX_PEERS: usize = 32;
+
 section! {
     /// The listeners for operators and orchestrators.
     pub struct AdminConfig, table ADMIN_TABLE = "`admin`", "Where operators connect.", check check_admin;
@@ -87,6 +90,10 @@ section! {
         "The file of the tokens of several operators, each with a name and the right `read`, `support` or `admin`.", "operators.yaml";
     probes: LocatedField<SocketAddressField>,
         "Where orchestrators and scrapers ask for `/healthz`, `/readyz` and `/metrics`, without a token and for nothing else.", "0.0.0.0:9901";
+    peers: ListField<LocatedField<SocketAddressField>> = Vec::new(),
+        "The admin listeners of other gateways, whose figures the dashboard shows beside its own; at most 32. This gateway's own may be among them.", "[10.0.0.2:9900, 10.0.0.3:9900]";
+    peers_token_file: SecretFileNameField,
+        "The file of the token that is sent to `peers`, with the right `read` there.", "peers.token";
 }
 
 word_fields! {
@@ -231,8 +238,22 @@ fn check_listener(cx: &mut LoadContext, fields: &MapFields<'_>, listener: &Liste
     }
 }
 
-/// Reports a file of one token beside one of several.
-fn check_admin(cx: &mut LoadContext, fields: &MapFields<'_>, _: &AdminConfig) {
+/// Reports a file of one token beside one of several, a token for peers without peers, and too many peers.
+fn check_admin(cx: &mut LoadContext, fields: &MapFields<'_>, admin: &AdminConfig) {
+    if fields.has("peers_token_file") && !fields.has("peers") {
+        let message = "`peers_token_file` needs `peers`";
+        let help = "name the admin listeners of the other gateways, as `peers: [10.0.0.2:9900]`";
+        let location = fields.location_of("peers_token_file");
+        cx.error(location, message, Some(help.into()));
+    }
+    if admin.peers.len() > MAX_PEERS {
+        let message = format!(
+            "there are {} peers; the most is {MAX_PEERS}",
+            admin.peers.len()
+        );
+        let help = "name those of one region, and the others at a gateway there";
+        cx.error(fields.value_location("peers"), message, Some(help.into()));
+    }
     if fields.has("token_file") && fields.has("tokens") {
         let message = "`token_file` and `tokens` exclude each other";
         let help =

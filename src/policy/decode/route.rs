@@ -295,6 +295,7 @@ fn check_descriptor(cx: &mut LoadContext, fields: &MapFields<'_>, policy: &mut P
 
 /// Reads the policy of the route `name`. `None` if the file is no map, which is reported.
 pub fn read_policy(cx: &mut LoadContext, name: &str, node: &Node) -> Option<PolicyConfig> {
+    cx.fixed_entries.clear();
     Some(Named {
         name: name.into(),
         fields: PolicyFields::read(cx, node)?,

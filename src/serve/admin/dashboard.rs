@@ -2,13 +2,14 @@
 //!
 //! Assets contain no data of the gateway and need no token. The requests by which the scripts fetch data need it.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::OnceLock;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -20,7 +21,8 @@ use super::problem::problem_response;
 use super::status::{describe_limits, describe_upstreams};
 use crate::http::content_coding::ContentCoding;
 
-/// The policy that allows only resources of the listener itself, and no inline scripts or styles.
+/// The policy of the page: only resources of the listener itself, and no inline scripts or styles. Assets are no documents;
+/// they have the policy of all other responses, which allows nothing.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -31,6 +33,33 @@ struct Asset {
     content: &'static str,
     /// The content, compressed with gzip.
     compressed: OnceLock<Vec<u8>>,
+}
+
+impl Asset {
+    /// The content. Modules of the dashboard come without comments, so that slow connections carry less; other files keep
+    /// the notices of their authors.
+    fn text(&self) -> Cow<'static, str> {
+        match self.path.ends_with(".js") && self.path != "/uplot.js" {
+            true => Cow::Owned(without_comments(self.content)),
+            false => Cow::Borrowed(self.content),
+        }
+    }
+}
+
+/// Removes the comments of a script that stand on lines of their own.
+fn without_comments(script: &str) -> String {
+    let mut is_in_comment = false;
+    let mut code = String::with_capacity(script.len());
+    for line in script.lines() {
+        let begin = line.trim_start();
+        is_in_comment |= begin.starts_with("/*");
+        if !is_in_comment && !begin.starts_with("//") {
+            code.push_str(line);
+            code.push('\n');
+        }
+        is_in_comment &= !begin.trim_end().ends_with("*/");
+    }
+    code
 }
 
 /// The [`Asset`]s with these paths, which are relative to the folder `dashboard`.
@@ -45,7 +74,7 @@ macro_rules! assets {
 }
 
 /// All embedded files but the page.
-static ASSETS: [Asset; 17] = assets![
+static ASSETS: [Asset; 18] = assets![
     "api.js",
     "app.js",
     "charts.js",
@@ -53,6 +82,7 @@ static ASSETS: [Asset; 17] = assets![
     "orders.js",
     "screens/health.js",
     "screens/keys.js",
+    "screens/limit.js",
     "screens/now.js",
     "screens/policies.js",
     "screens/routes.js",
@@ -88,7 +118,11 @@ pub async fn page(
     };
     let page = PAGE.replacen(TABLES_PLACEHOLDER, &tables, 1);
     let compressed = accepts_gzip(&headers).then(|| compress(&page));
-    file_response("text/html; charset=utf-8", page.into_bytes(), compressed)
+    let mut response = file_response("text/html; charset=utf-8", page.into_bytes(), compressed);
+    let policy = HeaderValue::from_static(CONTENT_SECURITY_POLICY);
+    let fields = response.headers_mut();
+    fields.insert(header::CONTENT_SECURITY_POLICY, policy);
+    response
 }
 
 /// `GET` of an asset; 404 if there is none at this path.
@@ -102,10 +136,11 @@ pub async fn asset(uri: Uri, headers: HeaderMap) -> Response {
         _ => "text/plain; charset=utf-8",
     };
     let compressed = accepts_gzip(&headers).then(|| {
-        let compressed = asset.compressed.get_or_init(|| compress(asset.content));
+        let compressed = asset.compressed.get_or_init(|| compress(&asset.text()));
         compressed.clone()
     });
-    file_response(content_type, asset.content.into(), compressed)
+    let plain = asset.text().into_owned().into_bytes();
+    file_response(content_type, plain, compressed)
 }
 
 /// The response with a file: compressed if `compressed` is there, else plain.
@@ -116,7 +151,6 @@ fn file_response(
 ) -> Response {
     let headers = [
         (header::CONTENT_TYPE, content_type),
-        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
         // A newer gateway may serve another version at the same address.
@@ -233,4 +267,16 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_on_lines_of_their_own_are_removed() {
+        let script = "// Text.\n\nconst a = 1; // one\n  /** Text. */\n/** More\n * text. */\nconst b = a\n  * 2;\n";
+        let code = "\nconst a = 1; // one\nconst b = a\n  * 2;\n";
+        assert_eq!(without_comments(script), code);
+    }
 }

@@ -62,6 +62,7 @@ fn routes() -> Vec<AdminRoute> {
         route(Get, "/v1/record/key", Read, record::key),
         route(Get, "/v1/record/explain", Read, record::explain),
         route(Get, "/v1/record/live", Read, record::live),
+        route(Get, "/v1/gateways", Read, record::gateways),
         route(Get, "/v1/status", Read, status::status),
     ];
     routes.extend(dashboard::asset_paths().map(|path| public_route(path, dashboard::asset)));

@@ -4,9 +4,11 @@
 //! admit a request if the service fails.
 
 use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use http::StatusCode;
 use tokio::time::timeout;
 
@@ -73,16 +75,20 @@ impl Reply {
 }
 
 impl GrpcCall {
-    /// Answers the call. `reading` returns its message. The second value must live until the reply is sent: it then records
-    /// the call. Health checks are not recorded.
+    /// Answers the call. `reading` returns its message. `leaving` is ready when the caller has given the call up, with the
+    /// reason for the log; the result is then `None`, and the call is recorded.
+    ///
+    /// The value beside the reply must live until the reply is sent: it then records the call. Health checks are not
+    /// recorded.
     pub async fn answer(
         &self,
         stack: &Stack,
         reading: impl Future<Output = Result<Bytes, Failure>>,
-    ) -> (Reply, Option<ObservedCall>) {
+        leaving: impl Future<Output = &'static str>,
+    ) -> Option<(Reply, Option<ObservedCall>)> {
         let path = self.head.uri.path();
         if path == HEALTH_PATH && grpc::find_objection(&self.head).is_none() {
-            return (self.check_health(reading).await, None);
+            return Some((self.check_health(reading).await, None));
         }
         let generation = self.peer.worker.generation();
         let observed =
@@ -92,14 +98,24 @@ impl GrpcCall {
             None if path != RATE_LIMIT_PATH => {
                 (Reply::Failure(UNKNOWN_METHOD), RequestOutcome::Rejected)
             }
-            None => self.decide_in_time(&observed, reading).await,
+            None => {
+                let deciding = self.decide_in_time(&observed, reading);
+                // The caller is checked first, because a closed stream has lost what was received of the message.
+                match select(pin!(leaving), pin!(deciding)).await {
+                    Either::Left((reason, _)) => {
+                        observed.context().reason.set(Some(reason));
+                        return None;
+                    }
+                    Either::Right((answered, _)) => answered,
+                }
+            }
         };
         let (status, length) = reply.status_and_length();
         if let Reply::Failure(failure) = &reply {
             observed.context().reason.set(Some(failure.detail));
         }
         observed.conclude(status, length, outcome);
-        (reply, Some(observed))
+        Some((reply, Some(observed)))
     }
 
     /// Decides within the caller's deadline, if it has one.
@@ -154,7 +170,7 @@ impl GrpcCall {
         reading.await.unwrap_or(Err(INCOMPLETE))
     }
 
-    /// Says whether the gateway serves. While it drains it does not.
+    /// Says whether callers should send requests here, as `/readyz` does.
     async fn check_health(&self, reading: impl Future<Output = Result<Bytes, Failure>>) -> Reply {
         let message = match self.read_in_time(reading).await {
             Ok(message) => message,
@@ -168,9 +184,9 @@ impl GrpcCall {
                 return Reply::Failure(Failure::new(Failure::INVALID_ARGUMENT, detail));
             }
         }
-        let status = match self.peer.worker.is_draining() {
-            true => NOT_SERVING,
-            false => SERVING,
+        let status = match self.peer.worker.is_ready() {
+            true => SERVING,
+            false => NOT_SERVING,
         };
         Reply::message(&ProtoMessage::default().with_uint(1, status).into_bytes())
     }

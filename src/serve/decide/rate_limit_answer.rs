@@ -154,11 +154,10 @@ fn status_of(verdict: &Verdict, rules: &Rules) -> DescriptorStatus {
     let rule = rule.resolve(rules);
     let (remaining, reset) = rule.limit.client_figures(finding);
     status.limit_remaining = remaining;
-    let until_reset = match finding.standing.admits() {
-        true => reset,
-        false => Some(finding.wait),
+    let seconds = match verdict.is_admitted {
+        true => reset.map(|reset| rule.limit.whole_seconds(reset)),
+        false => verdict.retry_after_secs(rules),
     };
-    let seconds = until_reset.map(|reset| rule.limit.whole_seconds(reset));
     status.until_reset = seconds.map(Duration::from_secs);
     let unit = rule.limit.window(finding.window).copied().and_then(unit_of);
     status.current_limit = unit.map(|unit| (finding.quota, unit, rule.name.to_string()));

@@ -195,7 +195,8 @@ pub struct DescriptorStatus {
     pub current_limit: Option<(u32, Unit, String)>,
     /// The units that remain; 0 without a limit.
     pub limit_remaining: u32,
-    /// The time until more units are free; `None` without a limit.
+    /// The time until more units are free, or until the limits that refuse the descriptor are expected to admit it. `None`
+    /// without a limit, and where waiting cannot help.
     pub until_reset: Option<Duration>,
 }
 

@@ -6,7 +6,7 @@
 
 use crate::base::clock::Nanos;
 
-/// Maximum number of frames without use that a client may send at once.
+/// Maximum number of frames without use that a client may send at once, or more if it may have many streams.
 const MAX_BURST_FRAMES: u32 = 1000;
 
 /// Number of frames without use that a client may send in each second, besides those that it earns.
@@ -20,6 +20,8 @@ const HEAD_COST_FRAMES: u32 = 3;
 pub struct Allowance {
     /// Frames without use that the client may still send; 0 once the allowance is spent.
     remaining_frames: u32,
+    /// The most that `remaining_frames` may be.
+    max_frames: u32,
     /// The second of the gateway's clock for which the allowance was renewed last.
     renewed_second: u64,
 }
@@ -28,12 +30,24 @@ impl Default for Allowance {
     fn default() -> Allowance {
         Allowance {
             remaining_frames: MAX_BURST_FRAMES,
+            max_frames: MAX_BURST_FRAMES,
             renewed_second: 0,
         }
     }
 }
 
 impl Allowance {
+    /// The allowance of a connection with so many streams. It suffices to reset all of them at once, and more.
+    pub fn of_connection(max_streams: usize) -> Allowance {
+        let for_resets = u32::try_from(2 * max_streams).unwrap_or(u32::MAX);
+        let max_frames = MAX_BURST_FRAMES.max(for_resets);
+        Allowance {
+            remaining_frames: max_frames,
+            max_frames,
+            renewed_second: 0,
+        }
+    }
+
     /// Counts a received frame that is without use, or against the rules.
     pub fn spend_frame(&mut self) {
         self.remaining_frames = self.remaining_frames.saturating_sub(1);
@@ -48,7 +62,7 @@ impl Allowance {
     /// Counts a sent or received frame that carries something. The client earns one frame, unless the allowance is spent.
     pub fn earn_frame(&mut self) {
         self.remaining_frames =
-            (self.remaining_frames + u32::from(self.remaining_frames > 0)).min(MAX_BURST_FRAMES);
+            (self.remaining_frames + u32::from(self.remaining_frames > 0)).min(self.max_frames);
     }
 
     /// Renews the allowance for the seconds since the last call, then says whether the client has sent too many frames
@@ -60,7 +74,7 @@ impl Allowance {
             let elapsed_seconds = u32::try_from(second - previous_second).unwrap_or(u32::MAX);
             let renewed_frames = elapsed_seconds.saturating_mul(FRAMES_PER_SECOND);
             let remaining_frames = self.remaining_frames.saturating_add(renewed_frames);
-            self.remaining_frames = remaining_frames.min(MAX_BURST_FRAMES);
+            self.remaining_frames = remaining_frames.min(self.max_frames);
         }
         self.remaining_frames == 0
     }

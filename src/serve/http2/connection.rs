@@ -17,7 +17,7 @@ use super::exchange::{OpenRequest, serve_request};
 use super::grpc_exchange::serve_call;
 use super::head::HeadDraft;
 use super::head_memory::{HeadCharge, HeadMemory};
-use super::initial_settings::MAX_CONCURRENT_STREAMS;
+use super::initial_settings;
 use super::stream::Http2Stream;
 use super::trailers::Trailers;
 use crate::http::head::Head;
@@ -36,6 +36,7 @@ use crate::serve::worker::deadlines::Phase;
 pub async fn serve(client: ClientSocket, received: BytesMut, peer: Rc<Peer>, stack: Stack) {
     // The preface may take as long as a request's head.
     peer.deadlines.report_bytes_received();
+    let max_streams = initial_settings::max_streams(peer.role);
     let mut connection = Http2Connection {
         client,
         inbox: Inbox::default(),
@@ -47,7 +48,7 @@ pub async fn serve(client: ClientSocket, received: BytesMut, peer: Rc<Peer>, sta
         should_yield_to_others: true,
         peer,
         stack,
-        handle: ConnectionHandle::new(),
+        handle: ConnectionHandle::new(max_streams),
     };
     connection.inbox.bytes = received;
     poll_fn(|cx| connection.poll(cx)).await;
@@ -73,10 +74,6 @@ struct Http2Connection {
 /// The highest identifier that a stream can have: RFC 9113 section 5.1.1. A GOAWAY that names this stream only
 /// announces the end of the connection.
 const MAX_STREAM_ID: u32 = (1 << 31) - 1;
-
-/// Maximum number of open requests of a connection. It is twice the number of streams, because the task of a stream
-/// that has ended may not have noticed that yet.
-const MAX_OPEN_REQUESTS: usize = 2 * MAX_CONCURRENT_STREAMS;
 
 /// The payload of the ping that is sent with the first GOAWAY. Any eight bytes would do.
 const LAST_PING: [u8; 8] = *b"farewell";
@@ -164,6 +161,10 @@ impl Http2Connection {
             if self.handle.with_state(|state| state.is_overfull()) {
                 break Poll::Ready(Ok(()));
             }
+            if self.awaits_ended_calls() {
+                cx.waker().wake_by_ref();
+                break Poll::Pending;
+            }
             self.inbox.bytes = bytes;
             let read_bytes = self.inbox.poll_read(cx, &mut self.client);
             bytes = std::mem::take(&mut self.inbox.bytes);
@@ -183,7 +184,8 @@ impl Http2Connection {
         result
     }
 
-    /// Handles all whole frames at the front of `input`. Returns their length in bytes.
+    /// Handles the whole frames at the front of `input`, unless calls that have ended must leave first. Returns the length of
+    /// the handled frames in bytes.
     ///
     /// # Errors
     ///
@@ -196,7 +198,9 @@ impl Http2Connection {
         let mut handled_bytes = 0;
         // The reader is put back, except after an error, which ends the connection.
         let mut reader = std::mem::take(&mut self.reader);
-        while let Some((frame_bytes, frame)) = reader.next_frame(&input[handled_bytes..])? {
+        while !self.awaits_ended_calls()
+            && let Some((frame_bytes, frame)) = reader.next_frame(&input[handled_bytes..])?
+        {
             handled_bytes += frame_bytes;
             self.handle_frame(cx, frame)?;
         }
@@ -324,7 +328,21 @@ impl Http2Connection {
     fn must_refuse_request(&self) -> bool {
         self.close_stage == CloseStage::Refusing
             || self.handle.with_state(|state| state.is_at_stream_limit())
-            || self.handle.open_request_count() >= MAX_OPEN_REQUESTS
+            || self.has_max_open_requests()
+    }
+
+    /// Whether the tasks of calls that were reset must end before more is read. A proxy would otherwise get refusals for its
+    /// other clients, although it has no more streams open than it may.
+    #[inline]
+    fn awaits_ended_calls(&self) -> bool {
+        self.peer.role == ListenerRole::RateLimitService && self.has_max_open_requests()
+    }
+
+    /// Whether no more requests may be open. They may be twice as many as streams, because the task of a stream that has ended
+    /// may not have noticed that yet.
+    fn has_max_open_requests(&self) -> bool {
+        let max_streams = self.handle.with_state(|state| state.max_streams);
+        self.handle.open_request_count() >= 2 * max_streams
     }
 
     /// Refuses a request whose head has been decoded, before any of it is processed.
@@ -392,6 +410,11 @@ impl Http2Connection {
         request: OpenRequest,
         head: Result<Head, UnreadableRequest>,
     ) {
+        if head.is_ok() {
+            // A proxy resets the calls of clients that leave, and all its clients share this connection. So each call pays
+            // for its own reset: it costs no server anything, and its work is bounded.
+            self.handle.with_state(|state| state.allowance.earn_frame());
+        }
         let mut call = serve_call(request, head, self.stack.clone());
         if call.as_mut().poll(cx).is_pending() {
             tokio::task::spawn_local(call);

@@ -24,10 +24,10 @@ pub struct ConnectionHandle<S> {
 }
 
 impl<S: OpenStream> ConnectionHandle<S> {
-    /// A handle of a new connection, on which no stream is open.
-    pub fn new() -> Rc<ConnectionHandle<S>> {
+    /// A handle of a new connection, on which no stream is open, and at most `max_streams` may be.
+    pub fn new(max_streams: usize) -> Rc<ConnectionHandle<S>> {
         Rc::new(ConnectionHandle {
-            state: RefCell::default(),
+            state: RefCell::new(ConnectionState::new(max_streams)),
             open_request_count: Cell::new(0),
             waker: RefCell::new(None),
             is_task_running: Cell::new(false),
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn what_waits_inside_of_the_socket_is_not_forgotten() {
         let mut cx = Context::from_waker(Waker::noop());
-        let handle = ConnectionHandle::<Http2Stream>::new();
+        let handle = ConnectionHandle::<Http2Stream>::new(1);
         let mut socket = HoldingSocket::default();
         assert!(handle.poll_flush(&mut cx, &mut socket).is_pending());
         assert!(handle.poll_flush(&mut cx, &mut socket).is_ready());

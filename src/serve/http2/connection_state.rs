@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::allowance::Allowance;
-use super::initial_settings::{self, CONNECTION_WINDOW, MAX_CONCURRENT_STREAMS, STREAM_WINDOW};
+use super::initial_settings::{self, CONNECTION_WINDOW, STREAM_WINDOW};
 use super::stream_history::{ResetSender, StreamHistory};
 use super::stream_state::StreamState;
 use crate::base::clock::Nanos;
@@ -49,6 +49,8 @@ pub struct ConnectionState<S> {
     pub encoder: Encoder,
     /// Bounds frames without use.
     pub allowance: Allowance,
+    /// Maximum number of open streams.
+    pub max_streams: usize,
     /// Open streams, in ascending order of identifiers.
     open_streams: Vec<Rc<S>>,
     /// Streams with data that their windows allow to send, the next one first.
@@ -69,15 +71,16 @@ pub struct ConnectionState<S> {
     has_waiting_streams: bool,
 }
 
-impl<S> Default for ConnectionState<S> {
+impl<S> ConnectionState<S> {
     /// The state of a new connection, with the gateway's first frames as output.
-    fn default() -> ConnectionState<S> {
+    pub fn new(max_streams: usize) -> ConnectionState<S> {
         let mut outbox = Outbox::default();
-        outbox.push_with(initial_settings::write_initial_frames);
+        outbox.push_with(|out| initial_settings::write_initial_frames(out, max_streams));
         ConnectionState {
             outbox,
             encoder: Encoder::default(),
-            allowance: Allowance::default(),
+            allowance: Allowance::of_connection(max_streams),
+            max_streams,
             open_streams: Vec::new(),
             sendable_streams: VecDeque::new(),
             history: StreamHistory::default(),
@@ -122,7 +125,7 @@ impl<S: OpenStream> ConnectionState<S> {
 
     /// Whether as many streams are open as the client may open.
     pub fn is_at_stream_limit(&self) -> bool {
-        self.open_streams.len() >= MAX_CONCURRENT_STREAMS
+        self.open_streams.len() >= self.max_streams
     }
 
     /// Adds the stream of a new request, whose identifier is the highest so far.

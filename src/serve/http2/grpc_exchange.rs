@@ -45,7 +45,14 @@ pub(super) fn serve_call(
             peer: request.peer().clone(),
         };
         let serving = async {
-            let (reply, observed) = call.answer(&stack, read_message(stream)).await;
+            let leaving = async {
+                poll_fn(|cx| stream.poll_client_gone(cx)).await;
+                stream.end_reason()
+            };
+            let answering = call.answer(&stack, read_message(stream), leaving);
+            let Some((reply, observed)) = answering.await else {
+                return;
+            };
             if !stream.is_body_over() {
                 stream.drop_body();
             }

@@ -130,21 +130,14 @@ fn read_head(received: &Head, identifier: &Identifier) -> Result<Rc<Head>, Refus
     }))
 }
 
-/// Whether servers may take a field for another path or host than those that the check describes. Or they may take it for an
-/// identity that this spelling of its name hides. The proxy passes it on to the server, where tollgate would have removed it.
+/// Whether servers may take a field for another path, host, method or identity than those that the check describes. The
+/// proxy passes it on to the server, where tollgate would have removed it.
 fn is_unclear(name: &[u8], identifier: &Identifier) -> bool {
     let describes = [ORIGINAL_URI, ORIGINAL_URL]
         .iter()
         .any(|field| name.eq_ignore_ascii_case(field.as_bytes()));
     let is_routing_field = || ROUTING_FIELDS.iter().any(|field| is_alike(name, field));
-    let is_hidden_identity = || {
-        let name: Vec<u8> = name
-            .iter()
-            .map(|byte| if *byte == b'_' { b'-' } else { *byte })
-            .collect();
-        identifier.is_identity_field(&name)
-    };
-    (!describes && is_routing_field()) || (name.contains(&b'_') && is_hidden_identity())
+    !describes && (is_routing_field() || identifier.is_other_spelling(name))
 }
 
 /// The target and the host in the fields of the family `X-Original-`; `None` as the host if `Host` has it.
@@ -260,7 +253,7 @@ pub fn settle(head: &Head, peer: &Peer, generation: &Generation) -> Option<Statu
         .query()
         .filter(|query| query.starts_with("settle="))?;
     if !generation.identifier.is_trusted_proxy(peer.remote) {
-        return Some(StatusCode::FORBIDDEN);
+        return Some(StatusCode::BAD_REQUEST);
     }
     let Some(report) = read_report(query) else {
         return Some(StatusCode::BAD_REQUEST);

@@ -114,7 +114,8 @@ impl<S> Observe<S> {
     ) -> Option<Box<ExtraFacts>> {
         let is_needed = generation.ruleset.needs_extra_facts
             || self.access_log.needs_extra_facts()
-            || traced.is_some();
+            || traced.is_some()
+            || asked_reply.is_some();
         is_needed.then(|| {
             Box::new(ExtraFacts {
                 request_id: RequestId::of_request(&head.fields, peer, generation),
@@ -297,7 +298,8 @@ where
             context.status.set(status);
             let counters = context.generation.route_counters(context.route_index.get());
             counters.count_response(status, context.is_from_upstream());
-            if context.generation.ruleset.changes_responses {
+            // A listener of `decide` outlives a reload that removes it.
+            if context.generation.ruleset.changes_responses || context.peer.is_asking() {
                 change_response_of(context, &mut response);
             }
         }

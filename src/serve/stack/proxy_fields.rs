@@ -59,7 +59,7 @@ pub fn retain_fields_of_route(fields: &mut Fields, routed: &Routed) -> bool {
         return false;
     }
     // Where there is one route, every path leads to it.
-    if ruleset.routes.len() == 1 || !fields.names().any(names_path) {
+    if ruleset.has_one_request_route || !fields.names().any(names_path) {
         return false;
     }
     // The path of a field is looked up with the head's method only, not with one that the body names.

@@ -135,7 +135,7 @@ impl<'h> RequestTarget<'h> {
                 self.find_by_normal_path(method, ruleset)?,
             ),
         };
-        if ruleset.path_matching == PathMatching::Exact || ruleset.routes.len() == 1 {
+        if ruleset.path_matching == PathMatching::Exact || ruleset.has_one_request_route {
             return Ok(matched_route);
         }
         if is_rewritten {

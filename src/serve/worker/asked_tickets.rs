@@ -32,7 +32,7 @@ pub struct AskedTickets(Mutex<HeldTickets>);
 #[derive(Default)]
 struct HeldTickets {
     by_number: HashMap<u128, AskedTicket>,
-    /// The ends of the tickets, in order; also of those that are settled already.
+    /// The ends of the tickets, in order; also of settled ones, until they are too many.
     ends: VecDeque<(Nanos, u128)>,
 }
 
@@ -44,8 +44,13 @@ impl AskedTickets {
         let number = u128::from_be_bytes(bytes);
         let end = ticket.clock.now().after(TICKET_LIFE);
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.ends.len() >= MAX_TICKETS {
+        let held = &mut *held;
+        if held.by_number.len() >= MAX_TICKETS {
             return None;
+        }
+        if held.ends.len() >= 2 * MAX_TICKETS {
+            held.ends
+                .retain(|(_, number)| held.by_number.contains_key(number));
         }
         held.ends.push_back((end, number));
         held.by_number.insert(number, ticket);
@@ -75,5 +80,35 @@ impl AskedTickets {
             // It settles without the lock.
             drop(overdue);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_open_tickets_take_room() {
+        let tickets = AskedTickets::default();
+        let clock = Clock::manual(Nanos::from_secs(1));
+        let new = || AskedTicket {
+            ticket: Ticket::default(),
+            clock: clock.clone(),
+        };
+        for _ in 0..3 * MAX_TICKETS {
+            let number = tickets.keep(new()).unwrap();
+            assert!(tickets.take(number).is_some());
+        }
+        let held = tickets.0.lock().unwrap();
+        assert!(held.ends.len() <= 2 * MAX_TICKETS);
+        drop(held);
+
+        for _ in 0..MAX_TICKETS {
+            assert!(tickets.keep(new()).is_some());
+        }
+        assert!(tickets.keep(new()).is_none());
+        clock.advance(TICKET_LIFE);
+        tickets.end_overdue(clock.now());
+        assert!(tickets.keep(new()).is_some());
     }
 }

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -88,6 +89,8 @@ pub struct WorkerStart {
     pub occupancy: Arc<Occupancy>,
     /// Tickets of requests that other proxies serve.
     pub asked_tickets: Arc<AskedTickets>,
+    /// Whether the end of the process was announced.
+    pub is_end_announced: Arc<AtomicBool>,
     /// Maximum number of connections of all workers, unless the gateway file sets one.
     pub default_max_connections: usize,
     /// Writes the access log.
@@ -240,6 +243,7 @@ fn build_worker(start: &WorkerStart) -> WorkerState {
         }),
         occupancy: start.occupancy.clone(),
         asked_tickets: start.asked_tickets.clone(),
+        is_end_announced: start.is_end_announced.clone(),
         extra_discarded_bytes: Rc::default(),
         unproven_handshakes: Cell::new(0),
         quic_endpoints: RefCell::default(),

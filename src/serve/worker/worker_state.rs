@@ -5,6 +5,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use quinn::Endpoint;
 
@@ -42,6 +44,8 @@ pub struct WorkerState {
     pub(super) generation: RefCell<Rc<Generation>>,
     /// See [`WorkerState::is_draining`].
     pub(super) is_draining: Cell<bool>,
+    /// See [`WorkerState::is_ready`].
+    pub(super) is_end_announced: Arc<AtomicBool>,
     /// The `Date` field, renewed every second.
     pub(super) date: RefCell<Rc<DateLine>>,
     /// Decides which worker serves a new connection.
@@ -155,6 +159,11 @@ impl WorkerState {
         if let Some(running_config) = generation.config_to_rebuild() {
             self.start_generation(running_config, clock);
         }
+    }
+
+    /// Whether load balancers should send requests. As `/readyz` says it, they should not once the end was announced.
+    pub fn is_ready(&self) -> bool {
+        !self.is_draining.get() && !self.is_end_announced.load(Relaxed)
     }
 
     /// Whether connections should close after their current request.

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -70,6 +71,25 @@ struct JointDemand {
     by_part: Vec<SmallVec<[(bool, usize); 4]>>,
 }
 
+/// When a part of the decision begins, and how long it may wait for a shared store. Looking at some counters and taking of
+/// others have one budget.
+#[derive(Clone, Copy)]
+struct DecisionTime {
+    now: Nanos,
+    budget: Duration,
+}
+
+impl DecisionTime {
+    /// The time `now`, with what is left of the budget then.
+    fn after(self, now: Nanos) -> DecisionTime {
+        let elapsed = Duration::from(now.since(self.now));
+        DecisionTime {
+            now,
+            budget: self.budget.saturating_sub(elapsed),
+        }
+    }
+}
+
 /// What the counters of one kind say.
 #[derive(Default)]
 struct CounterFindings {
@@ -79,8 +99,10 @@ struct CounterFindings {
 }
 
 impl Admission {
-    /// Decides about all parts of a request. `None` if they have more than [`MAX_JOINT_COUNTERS`] counters; then nothing is
-    /// counted. Waits for a shared store as [`Admission::decide`] does.
+    /// Decides about all parts of a request. `None` if they have more than [`MAX_JOINT_COUNTERS`] counters. `None` also if a
+    /// shared store has the counts, and two keys of one limit are in one network with a budget. Then nothing is counted.
+    ///
+    /// Waits for a shared store as [`Admission::decide`] does, and no longer, even if it must ask twice.
     pub async fn decide_jointly(
         &self,
         identifier: &Identifier,
@@ -88,14 +110,16 @@ impl Admission {
         now: Nanos,
     ) -> Option<JointVerdict> {
         let demand = self.joint_demand(identifier, parts, now)?;
+        let shared = self.shared.as_ref();
+        let budget = shared.map_or(Duration::ZERO, |shared| shared.store.budget());
+        let time = DecisionTime { now, budget };
         let mut looked_at = self
-            .decide_counters(&demand.rules, &demand.looked_at, Taking::Nothing, now)
+            .decide_counters(&demand.rules, &demand.looked_at, Taking::Nothing, time)
             .await;
         looked_at.refuse_above_rates(&demand.rules, &demand.looked_at);
-        // A look at a shared store takes its time.
-        let now = match demand.looked_at.is_empty() {
-            true => now,
-            false => self.clock.now(),
+        let time = match demand.looked_at.is_empty() {
+            true => time,
+            false => time.after(self.clock.now()),
         };
         // A part that only looks refuses the others too. Shadows take their units as they do where another limit refuses.
         let taking = match looked_at.is_admitted {
@@ -103,7 +127,7 @@ impl Admission {
             false => Taking::Shadows,
         };
         let taken = self
-            .decide_counters(&demand.rules, &demand.taken, taking, now)
+            .decide_counters(&demand.rules, &demand.taken, taking, time)
             .await;
         Some(demand.conclude(&taken, &looked_at))
     }
@@ -172,8 +196,9 @@ impl Admission {
         rules: &[Arc<Rule>],
         counters: &[Counter],
         taking: Taking,
-        now: Nanos,
+        time: DecisionTime,
     ) -> CounterFindings {
+        let DecisionTime { now, budget } = time;
         if counters.is_empty() {
             return CounterFindings {
                 is_admitted: true,
@@ -194,7 +219,7 @@ impl Admission {
         let decision = match store.begin_decision(*connection_index, items, taking, now) {
             FirstStep::Decided(decision) => decision,
             FirstStep::AskStore(call) => {
-                let deciding = store.decide(*connection_index, *call, store.budget());
+                let deciding = store.decide(*connection_index, *call, budget);
                 deciding.await
             }
         };

@@ -84,6 +84,15 @@ pub(super) fn parse_key_part(text: &str) -> Result<KeyPartConfig, ValueError> {
     Ok(part.map_or(KeyPartConfig::Everyone, KeyPartConfig::FirstOf))
 }
 
+/// The error that a limit counts by an entry of descriptors that has one value.
+pub(super) fn fixed_entry_error(key: &str) -> ValueError {
+    let message =
+        format!("the entry `{key}` has one value in this policy, so nothing counts by it");
+    let help =
+        "leave it out of the key, or write `key: everyone` to count all descriptors together";
+    ValueError::new(message, help)
+}
+
 /// Parses `hard`, `elastic`, or `soft` with a percentage from 1 to 1000.
 pub(super) fn parse_throttle(text: &str) -> Result<ThrottleConfig, ValueError> {
     let mut words = text.split_whitespace();

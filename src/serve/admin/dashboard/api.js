@@ -41,7 +41,7 @@ async function fetchPath(path, signal, options = {}) {
     response = await fetch(path, { signal, cache: 'no-store', ...options, headers: { ...headers(), ...options.headers } });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw statusError('the gateway does not response; is it running?');
+    throw statusError('the gateway does not respond; is it running?');
   }
   if (response.ok) return response;
   if (response.status === 401) {
@@ -77,6 +77,9 @@ export async function send(method, path, body = undefined) {
   const response = await fetchPath(`v1/${path}`, undefined, options);
   return response.json();
 }
+
+/** The value of a label, as selectors write it. */
+export const quoted = (text) => `"${text.replace(/\\/g, '\\\\').replace(/"/g, '\\"').replace(/\n/g, '\\n')}"`;
 
 const labelsKey = (labels) => JSON.stringify(Object.entries(labels).sort());
 const VALUE_LISTS = ['sum', 'min', 'max'];
@@ -201,6 +204,15 @@ export function recentMean(range, series, live, most = 3) {
   return { value: covered ? sum / covered : null, covered, sum };
 }
 
+/** The seconds from `from` to `to` that were recorded. Of a bucket that lies partly in them, that part. */
+export function recordedSeconds(range, from, to) {
+  return range.covered.reduce((sum, covered, at) => {
+    const start = range.from + at * range.step;
+    const common = Math.min(to, start + range.step) - Math.max(from, start);
+    return common > 0 ? sum + (covered * common) / range.step : sum;
+  }, 0);
+}
+
 /** The first series of a range that has these labels. */
 export function findSeries(range, labels) {
   const wanted = Object.entries(labels);
@@ -275,6 +287,13 @@ export function earlierRange(series) {
 
 /** All limits, with the place where each is written and its guarantee. */
 export const fetchLimits = cached(20, async () => (await get('limits')).limits);
+
+/** Whether limits are loaded, and all of them are in shadow mode: nothing is refused. */
+export function allShadow(limits) {
+  const own = limits.filter((limit) => !limit.try);
+  return own.length > 0 && own.every((limit) => limit.shadow);
+}
+
 export const policies = cached(20, () => get('policies'));
 
 /** The stream of completed seconds, which is opened again when it breaks. */

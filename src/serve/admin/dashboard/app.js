@@ -83,8 +83,8 @@ function showLiveState(word, why = '') {
   const button = byId('live');
   button.dataset.state = word;
   button.setAttribute('aria-pressed', String(word === 'live'));
-  button.title = why || (word === 'live' ? 'Each second is shown as it ends; press to stand still' : 'Press to follow again');
-  setText(button.lastElementChild, { live: 'live', paused: 'standing still', lost: 'no stream' }[word]);
+  button.title = why || (word === 'live' ? 'Each second is shown as it ends; press to pause' : 'Press to go on');
+  setText(button.lastElementChild, { live: 'Live', paused: 'Paused', lost: 'No connection' }[word]);
 }
 
 function listen() {
@@ -106,7 +106,7 @@ function follow() {
 function frame() {
   const span = state.span();
   for (const button of byId('presets').children) button.setAttribute('aria-pressed', String(button.dataset.last === span.name));
-  for (const link of byId('nav').children) link.setAttribute('href', state.link(link.dataset.screen, link.dataset.screen === state.screen() ? { explain: null, route: null, key: null, at: null } : {}));
+  for (const link of byId('nav').children) link.setAttribute('href', state.link(link.dataset.screen, link.dataset.screen === state.screen() ? { explain: null, limit: null, route: null, key: null, at: null } : {}));
   byId('compare').value = state.param('cmp') || '';
   setText(byId('span'), `${between(span.from, span.to)}${inUtc() ? ' UTC' : ''} · ${formatDuration(span.length)}`);
 }

@@ -120,10 +120,11 @@ export function panel(id, title, ...tools) {
   const trouble = h('p', { class: 'trouble', role: 'alert', hidden: true });
   const body = h('div', { class: 'body' });
   const note = h('span', { class: 'note' });
+  const heading = h('h2', { id: `${id}-title` }, title);
   const root = h(
     'section',
     { class: 'panel', id, 'aria-labelledby': `${id}-title` },
-    h('header', {}, h('h2', { id: `${id}-title` }, title), note, h('span', { class: 'tools' }, tools)),
+    h('header', {}, heading, note, h('span', { class: 'tools' }, tools)),
     trouble,
     body,
   );
@@ -131,6 +132,7 @@ export function panel(id, title, ...tools) {
     root,
     body,
     note: (text) => setText(note, text),
+    rename: (text) => setText(heading, text),
     /** Runs the work that fills the panel, and shows an error if the work fails. */
     async fill(work) {
       try {
@@ -150,7 +152,8 @@ export function panel(id, title, ...tools) {
   };
 }
 
-export const empty = (text) => h('p', { class: 'empty' }, text);
+/** The text in place of a table without rows. It is hidden until it is known that there are none. */
+export const empty = (text) => h('p', { class: 'empty', hidden: true }, text);
 
 /** Reduces values to at most `most`: the highest value of each part, so that no peak is lost. */
 function thinned(values, most) {
@@ -228,6 +231,7 @@ export function table(label, columns, { key, href, sort, down = true, onSort } =
     { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': `${label}, table` },
     h('table', {}, h('thead', {}, h('tr', {}, heads)), body),
   );
+  root.hidden = true;
 
   function turn(name) {
     falling = by === name ? !falling : true;

@@ -7,10 +7,12 @@
 //! | `notes` | top keys, samples and events |
 //! | `explain`, `span_counts` | why requests were refused; the counts from which that is inferred |
 //! | `near` | the keys that have used most of a limit |
+//! | `gateways` | the last minute of this gateway and its peers |
 //! | `live` | a stream with an event for each new second |
 //! | `status` | the size of the record |
 
 mod explain;
+mod gateways;
 mod live;
 mod near;
 mod notes;
@@ -21,6 +23,7 @@ mod span_counts;
 mod status;
 
 pub use explain::explain;
+pub use gateways::gateways;
 pub use live::live;
 pub use near::near;
 pub use notes::{events, key, samples, top};

@@ -32,6 +32,9 @@ const DEFAULT_ABOVE_PERCENT: f64 = 80.0;
 /// The most keys whose state is asked for.
 const MAX_CANDIDATES: usize = 500;
 
+/// The number of equal parts of a quota by which all compared keys are counted.
+const USED_PARTS: usize = 4;
+
 /// The parameters of a query.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,8 +53,8 @@ struct Candidates {
     is_complete: bool,
 }
 
-/// `GET /v1/near`: the keys that have used more than a share of the quota of a limit, the fullest first. 404 for an unknown
-/// limit, 400 for a share that is none.
+/// `GET /v1/near`: the keys that have used more than a share of the quota of a limit, the fullest first, and how many of all
+/// compared keys have used how much. 404 for an unknown limit, 400 for a share that is none.
 pub async fn near(
     State(gateway): ControlState,
     query: Result<Query<NearParameters>, QueryRejection>,
@@ -85,6 +88,7 @@ async fn find_near(
     };
     let mut near_keys: Vec<_> = describe_keys(gateway, &limit, &candidates.keys).await;
     let compared_count = candidates.keys.len();
+    let distribution = count_used_shares(near_keys.iter().map(|(_, state)| state));
     near_keys.retain(|(_, state)| used_share(state) > Some(above / 100.0));
     // Of credits the least left come first, whatever was added before.
     let order = |state: &Map<String, Value>| {
@@ -105,6 +109,7 @@ async fn find_near(
         "to": candidates.covered.1,
         "compared": compared_count,
         "complete": candidates.is_complete && window_seconds <= span,
+        "distribution": distribution,
         "keys": near_keys.collect::<Vec<_>>(),
     }));
     Ok(response.into_response().into())
@@ -113,6 +118,20 @@ async fn find_near(
 /// The share of the quota that a key has used; `None` if that is not known.
 fn used_share(state: &Map<String, Value>) -> Option<f64> {
     state.get("used_share")?.as_f64()
+}
+
+/// The numbers of keys by the share of the quota that they have used, in [`USED_PARTS`] parts that begin with the least used.
+/// Each part includes its lower bound; the last one includes keys that have used all or more.
+fn count_used_shares<'a>(
+    states: impl Iterator<Item = &'a Map<String, Value>>,
+) -> [usize; USED_PARTS] {
+    let mut counts = [0; USED_PARTS];
+    for share in states.filter_map(used_share) {
+        // Casts saturate: a share below 0 is in the first part.
+        let part = (share * USED_PARTS as f64) as usize;
+        counts[part.min(USED_PARTS - 1)] += 1;
+    }
+    counts
 }
 
 /// The keys of the limit in the lists of the last seconds.
@@ -188,4 +207,20 @@ fn parse_percent(text: Option<&str>) -> Result<f64, ErrorResponse> {
     number
         .filter(|percent| (0.0..=100.0).contains(percent))
         .ok_or_else(|| bad_request("`above` is a number of percent such as 80%"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn used_shares_are_counted_in_quarters() {
+        let shares = [-1.0, 0.0, 0.24, 0.25, 0.5, 0.74, 0.75, 1.0, 1.5, f64::NAN];
+        let states: Vec<Map<String, Value>> = shares
+            .iter()
+            .map(|share| Map::from_iter([(String::from("used_share"), json!(share))]))
+            .collect();
+        // JSON has no NaN, so the last share is unknown.
+        assert_eq!(count_used_shares(states.iter()), [3, 1, 2, 3]);
+    }
 }

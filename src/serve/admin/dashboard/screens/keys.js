@@ -1,12 +1,13 @@
 // The screen Keys: the keys that were refused or counted most, those that are near a limit or would have been refused by it,
 // and the state of one key in its limits. Operators who may ban clients, reset counts, give grants and add API keys here.
 
-import { get, fetchLimits } from '../api.js';
+import { Range, get, fetchLimits, recordedSeconds } from '../api.js';
 import { Chart } from '../charts.js';
 import { orderButton, orderColumn } from '../order_dialog.js';
 import { addKey, amount, ban, grant, reset, revokeGrant, revokeKey, setBanResponse, unban } from '../orders.js';
 import { go, link, param } from '../state.js';
 import { bar, between, column, count, empty, h, formatDuration, keyText, panel, put, setText, share, short, table } from '../ui.js';
+import { nearPanel, triedPanel } from './limit.js';
 import { sampleColumns, windowed } from './throttles.js';
 
 export const identity = ['key', 'focus'];
@@ -109,7 +110,7 @@ function list() {
   const [banned, granted, added] = [bans(), grants(), apiKeys()];
   const asked = panel('look-up', 'Look up');
   asked.body.append(lookup());
-  const of = h('select', { id: 'keys-of', 'aria-label': 'Counted' }, h('option', { value: 'refused' }, 'refused'), h('option', { value: 'asked' }, 'asked'));
+  const of = h('select', { id: 'keys-of', 'aria-label': 'Counted' }, h('option', { value: 'refused' }, 'refused'), h('option', { value: 'asked' }, 'all requests'));
   of.value = param('of') || 'refused';
   const limit = h('select', { id: 'keys-limit', 'aria-label': 'Limit' }, h('option', { value: '' }, 'all limits'));
   const all = panel('all-keys', 'Keys', h('span', { class: 'asks' }, h('label', {}, 'counted', of), h('label', {}, 'by', limit)));
@@ -123,26 +124,11 @@ function list() {
     column.limit,
     orderColumn((row) => (row.rest || !row.key ? [] : [orderButton(ban, { key: row.key }), ' ', row.limit && orderButton(grant, { limit: row.limit, key: row.key })])),
   ], { key: (row) => `${row.limit} ${row.key}`, href: (row) => (row.rest ? null : link('keys', { key: row.key })) });
-  const none = empty('Nobody in this span. Look at a longer one, or at what was asked instead of what was refused.');
+  const none = empty('Nobody in this span. Look at a longer one, or count all requests instead of refused ones.');
   all.body.append(rows.root, none);
-  const near = panel('near', 'Near the limit');
-  const nearRows = table('Keys near the limit', [
-    column.key,
-    { name: 'used', title: 'Used', cell: (row) => [bar(row.used_share, row.used_share < 1 ? 'over' : 'refused'), ` ${count(row.quota - row.remaining)}/${count(row.quota)}`], sort: (row) => row.used_share },
-    { name: 'window', title: 'Window', n: true, cell: (row) => (row.credits ? 'credits' : windowed(row.window)) },
-    { name: 'reset', title: 'Next in', n: true, cell: (row) => (row.next_unit_in ? formatDuration(row.next_unit_in) : '–') },
-  ], { key: (row) => `${row.scope} ${row.key}`, href: (row) => link('keys', { key: row.key }) });
-  const nobodyNear = empty('No key has used more than 80 % of its quota.');
-  near.body.append(nearRows.root, nobodyNear);
-  const tried = panel('tried', 'Would have been refused');
-  const triedRows = table('Keys that would have been refused', [
-    column.key,
-    { name: 'count', title: 'Requests', n: true, cell: (row) => count(row.count) },
-    { name: 'share', title: 'Share', n: true, cell: (row) => bar(row.share, 'refused') },
-    { name: 'terms', title: 'By', cell: (row) => row.terms },
-  ], { key: (row) => `${row.scope} ${row.key}`, href: (row) => link('keys', { key: row.key }) });
-  const nobodyTried = empty('Nobody so far.');
-  tried.body.append(triedRows.root, nobodyTried);
+  const near = nearPanel(() => param('limit'));
+  const tried = triedPanel(() => param('limit'));
+  const recorded = new Range('all:tollgate_requests_total');
   const turned = () => go('keys', { of: of.value === 'refused' ? null : of.value, limit: limit.value });
   of.addEventListener('change', turned);
   limit.addEventListener('change', turned);
@@ -153,27 +139,7 @@ function list() {
     const shown = found.keys.map((one_) => ({ ...one_, share: found.total ? one_.count / found.total : 0 }));
     if (found.rest > 0) shown.push({ key: 'the rest', rest: true, count: found.rest, share: found.rest / found.total });
     rows.set(shown, none);
-    all.note(`${count(found.total)} ${of.value}${found.distinct === null ? '' : ` of about ${short(found.distinct)} keys`}, ${between(found.from, found.to)}`);
-  }
-
-  async function loadNear(_, signal) {
-    const chosen = param('limit');
-    near.root.hidden = !chosen;
-    if (!chosen) return;
-    const found = await get('near', { limit: chosen }, signal);
-    nearRows.set(found.keys, nobodyNear);
-    near.note(`${count(found.keys.length)} of ${count(found.compared)} keys above ${found.above} %${found.complete ? '' : ', among the most frequent ones'}`);
-  }
-
-  async function loadTried(_, signal) {
-    const chosen = param('limit');
-    const limits = await fetchLimits('');
-    tried.root.hidden = !limits.some((known) => known.limit === chosen && known.shadow);
-    if (tried.root.hidden) return;
-    const found = (await get('try', { limit: chosen, most: 30 }, signal)).would_refuse;
-    const terms = (rule) => `${rule.try ? 'try' : 'shadow'} ${rule.rate ? rule.rate.join(', ') || 'credits' : `${rule.concurrent} open`}`;
-    triedRows.set(found.flatMap((rule) => rule.keys.map((one_) => ({ ...one_, scope: rule.scope, terms: terms(rule), share: one_.count / rule.refused }))), nobodyTried);
-    tried.note(found.map((rule) => `${terms(rule)}: ${count(rule.refused)} of ${count(rule.decided)} in ${formatDuration(rule.seconds)}`).join('; '));
+    all.note(`${count(found.total)} ${of.value === 'asked' ? 'requests' : 'refused'}${found.distinct === null ? '' : ` of about ${short(found.distinct)} keys`}, ${between(found.from, found.to)}`);
   }
 
   /** Reads parts of the span one by one, because lists of keys are kept by the minute. */
@@ -186,18 +152,21 @@ function list() {
     for (const at of parts) {
       each.push(await get('record/top', { of: param('of') || 'refused', from: at, to: Math.min(at + step, span.to), limit: param('limit'), most: 1 }, signal));
     }
-    const range = { from, step, covered: parts.map(() => step) };
+    const kept = await recorded.read({ from, to: span.to, live: false }, 240, signal);
+    const covered = parts.map((at) => recordedSeconds(kept, at, Math.min(at + step, span.to)));
+    const range = { from, step, covered };
+    const seen = (values) => values.map((value, at) => (covered[at] ? value : null));
     chart.draw(range, [
-      { key: 'refused', label: param('of') || 'refused', colour: 'refused', y: each.map((one_) => one_.total) },
-      { key: 'keys', label: 'different keys', colour: 'accent', dash: [7, 4], y: each.map((one_) => one_.distinct) },
+      { key: 'refused', label: param('of') === 'asked' ? 'requests' : 'refused', colour: 'refused', y: seen(each.map((one_) => one_.total)) },
+      { key: 'keys', label: 'different keys', colour: 'accent', dash: [7, 4], y: seen(each.map((one_) => one_.distinct)) },
     ], { span: { ...span, live: false } });
     wide.note(`by ${formatDuration(step)}: both lines together are a spray, the upper one alone is one key`);
   }
   const jobs = [
     all.job(2, load),
     wide.job(60, spread),
-    near.job(5, loadNear),
-    tried.job(5, loadTried),
+    near.job,
+    tried.job,
     banned.job,
     granted.job,
     added.job,
@@ -215,9 +184,10 @@ function one(key) {
   asked.body.append(lookup());
   const stands = panel('key', 'How it stands now');
   const chart = new Chart({ id: 'chart-key', label: 'Requests per second of this key', height: 180, run: () => chart.lines[1].y });
-  const curve = panel('key-curve', 'What it asked');
+  const curve = panel('key-curve', 'Its requests');
   const tries = panel('key-samples', 'Samples');
   curve.body.append(chart.root);
+  const recorded = new Range('all:tollgate_requests_total');
   const used = (row) => (row.quota ? 1 - Math.max(0, row.remaining) / row.quota : 0);
   const rows = table('Limits of the key', [
     column.limit,
@@ -240,14 +210,16 @@ function one(key) {
     const found = await get('record/key', { key, from: span.from, to: span.to }, signal);
     rows.set(found.limits, noLimits);
     samples.set(found.samples, none);
-    const range = { from: found.from, step: found.step, covered: found.asked.map((_, at) => Math.max(0, Math.min(found.step, span.to - found.from - at * found.step))) };
+    const kept = await recorded.read({ from: found.from, to: span.to, live: false }, 240, signal);
+    const covered = found.asked.map((_, at) => recordedSeconds(kept, found.from + at * found.step, Math.min(found.from + (at + 1) * found.step, span.to)));
+    const range = { from: found.from, step: found.step, covered };
     const per = (list_) => list_.map((value, at) => (range.covered[at] ? value / range.covered[at] : null));
     chart.draw(range, [
-      { key: 'admitted', label: 'asked', colour: 'admitted', y: per(found.asked) },
+      { key: 'admitted', label: 'requests', colour: 'admitted', y: per(found.asked) },
       { key: 'refused', label: 'refused', colour: 'refused', y: per(found.refused) },
     ], { span });
     const sum = (list_) => list_.reduce((a, b) => a + b, 0);
-    curve.note(`at least ${count(sum(found.asked))} asked, ${count(sum(found.refused))} refused, by ${formatDuration(found.step)}`);
+    curve.note(`at least ${count(sum(found.asked))} requests, ${count(sum(found.refused))} refused, by ${formatDuration(found.step)}`);
     stands.note('');
   }
   const bannedBy = h('span');

@@ -2,7 +2,7 @@
 
 import { Range, get, findSeries, rates, recentMean } from '../api.js';
 import { explainLink, link, param } from '../state.js';
-import { shortPath, empty, h, panel, put, rate, spark } from '../ui.js';
+import { shortPath, h, panel, put, rate, spark } from '../ui.js';
 
 export const identity = ['at'];
 
@@ -28,7 +28,7 @@ export function open() {
   const margins = new Map();
 
   function show() {
-    if (!files.length) return put(names, empty('No file is loaded.'));
+    if (!files.length) return put(names, h('p', { class: 'empty' }, 'No file is loaded.'));
     const file = files.find((one) => one.path === chosen.path) || files.find((one) => limits.some((limit) => place(limit.at).path === one.path)) || files[0];
     put(names, files.map((one) => h('a', { href: link('policies', { at: one.path }), 'aria-current': one === file ? 'true' : null, title: one.path }, shortPath(one.path))));
     all.note(`${files.length}`);

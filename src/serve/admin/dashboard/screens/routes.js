@@ -1,6 +1,6 @@
 // The screen Routes: the figures of every route, and one route in full.
 
-import { Range, get, eventReader, line, findSeries, policies, quantiles, rates, recentMean, sumSeries, fetchLimits } from '../api.js';
+import { Range, get, eventReader, line, findSeries, policies, quantiles, quoted, rates, recentMean, sumSeries, fetchLimits } from '../api.js';
 import { Chart } from '../charts.js';
 import { go, link, param } from '../state.js';
 import { bar, column, count, empty, h, panel, rate, setText, share, short, spark, table, formatSeconds } from '../ui.js';
@@ -9,7 +9,6 @@ import { sampleColumns } from './throttles.js';
 
 export const identity = ['route'];
 const NAME = 'tollgate_request_duration_seconds_bucket';
-const quoted = (text) => `"${text.replace(/\\/g, '\\\\').replace(/"/g, '\\"').replace(/\n/g, '\\n')}"`;
 
 export function open() {
   return param('route') ? one(param('route')) : list();
@@ -105,11 +104,11 @@ function one(route) {
   const own = {};
   const events = eventReader();
   const admitted = new Chart({ id: 'chart-route', showsEvents: true, label: `Requests per second of ${route}`, height: 190, run: () => own.refused });
-  const codes = new Chart({ id: 'chart-route-status', label: `Answers per second of ${route} by status and origin`, height: 190, run: () => own.refused });
+  const codes = new Chart({ id: 'chart-route-status', label: `Responses per second of ${route} by status and origin`, height: 190, run: () => own.refused });
   const times = new Chart({ id: 'chart-route-latency', label: `Latency of ${route}`, unit: 'seconds', height: 190 });
   const choice = h('select', { id: 'stage', 'aria-label': 'Stage' }, h('option', { value: 'request' }, 'arrival to end'), h('option', { value: 'upstream' }, 'upstream alone'));
   const first = panel('route', route);
-  const second = panel('route-status', 'Answers by status');
+  const second = panel('route-status', 'Responses by status');
   const third = panel('route-latency', 'Latency', choice);
   const fourth = panel('route-limits', 'Limits');
   const fifth = panel('route-samples', 'Samples', h('a', { href: link('tail', { filter_route: route, route: null }) }, 'Tail'));
@@ -165,7 +164,7 @@ function one(route) {
         const name = `${series.labels.status}/${series.labels.origin}`;
         return line(range, series, `status-${name}`, `${series.labels.status} ${series.labels.origin}`, { colour: kinds[name] || spare[at % 4], dash: series.labels.origin === 'upstream' ? undefined : [5, 3] });
       });
-      codes.draw(range, lines.length ? lines : [line(range, null, 'quiet', 'no answers')], { span, events: own.events });
+      codes.draw(range, lines.length ? lines : [line(range, null, 'quiet', 'no responses')], { span, events: own.events });
     }),
     third.job(3, (span, signal) => {
       latest = span;

@@ -29,7 +29,7 @@ export function open() {
   pause.addEventListener('click', () => {
     paused = !paused;
     pause.setAttribute('aria-pressed', String(paused));
-    setText(pause, paused ? 'Go on' : 'Pause');
+    setText(pause, paused ? 'Resume' : 'Pause');
   });
   const all = panel('tail', 'Tail', pause);
   const rows = table('Samples', [

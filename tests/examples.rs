@@ -104,8 +104,8 @@ fn refused(answer: &Message, limit: &str) {
 }
 
 #[test]
-fn axum_service() {
-    let service = Example::start("axum_service");
+fn axum() {
+    let service = Example::start("axum");
     let ask = |key: &str| service.get("/items", &format!("x-api-key: {key}\r\n"));
     for remaining in [2, 1, 0] {
         admitted(&ask("abc"), "three items", remaining, "per-key");
@@ -118,6 +118,17 @@ fn axum_service() {
     assert!(policy.ends_with(parallel), "{policy}");
     let open = service.get("/healthz", "x-api-key: abc\r\n");
     assert_eq!((open.status(), open.field("ratelimit")), (200, None));
+}
+
+#[test]
+fn hyper() {
+    let service = Example::start("hyper");
+    let ask = |key: &str| service.get("/items", &format!("x-api-key: {key}\r\n"));
+    for remaining in [2, 1, 0] {
+        admitted(&ask("abc"), "three items", remaining, "per-key");
+    }
+    refused(&ask("abc"), "per-key");
+    admitted(&ask("other"), "three items", 2, "per-key");
 }
 
 #[test]

@@ -167,7 +167,12 @@ fn nothing_is_left_undone() {
 
 #[test]
 fn pages_name_every_policy_and_example() {
-    let shipped = [files("policies", ".yaml"), files("examples", "")].concat();
+    let shipped = [
+        files("policies", ".yaml"),
+        files("examples", ""),
+        files("packaging", ""),
+    ];
+    let shipped = shipped.concat();
     let paths: Vec<_> = shipped.iter().map(|file| file.path.as_str()).collect();
     let text: String = all_pages().into_iter().map(|page| page.text).collect();
     none(pages::unnamed(&paths, &text));
@@ -181,6 +186,7 @@ fn all_pages() -> Vec<File> {
         "ARCHITECTURE.md",
         "SECURITY.md",
         "policies/README.md",
+        "packaging/README.md",
     ];
     let beside = beside.map(|path| File {
         path: path.to_owned(),

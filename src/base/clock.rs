@@ -2,9 +2,14 @@
 //! argument, so tests move time by hand. Timers of tokio and of threads, which only wait, run by the machine's clock.
 
 use std::sync::Arc;
+#[cfg(not(feature = "gateway"))]
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(feature = "gateway"))]
+use std::time::Instant;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+#[cfg(feature = "gateway")]
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// A point in time, in nanoseconds since the origin of a [`Clock`], or a span of time in nanoseconds. Points are
@@ -103,9 +108,8 @@ const FIRST_READING: Nanos = Nanos::from_secs(86_400);
 
 impl Clock {
     /// The machine's clock, which reads one day now.
-    #[allow(clippy::disallowed_methods)]
     pub fn system() -> Clock {
-        let now = to_nanos(clock_gettime(ClockId::Monotonic));
+        let now = machine_nanos();
         Clock::System {
             origin: now.wrapping_sub(FIRST_READING.0),
         }
@@ -119,12 +123,9 @@ impl Clock {
     }
 
     /// The monotonic time since the clock's origin.
-    #[allow(clippy::disallowed_methods)]
     pub fn now(&self) -> Nanos {
         match self {
-            Clock::System { origin } => {
-                Nanos(to_nanos(clock_gettime(ClockId::Monotonic)).wrapping_sub(*origin))
-            }
+            Clock::System { origin } => Nanos(machine_nanos().wrapping_sub(*origin)),
             Clock::Manual { now } => Nanos(now.load(Ordering::Relaxed)),
         }
     }
@@ -149,6 +150,7 @@ impl Clock {
     }
 
     /// Processor time that the process has used; `None` under a manual clock.
+    #[cfg(feature = "gateway")]
     #[allow(clippy::disallowed_methods)]
     pub fn cpu_time(&self) -> Option<Nanos> {
         match self {
@@ -179,7 +181,25 @@ impl Clock {
     }
 }
 
+/// The reading of the machine's monotonic clock, in nanoseconds.
+#[cfg(feature = "gateway")]
+#[inline]
+#[allow(clippy::disallowed_methods)]
+fn machine_nanos() -> u64 {
+    to_nanos(clock_gettime(ClockId::Monotonic))
+}
+
+/// The time since the first call, in nanoseconds, by the monotonic clock of the standard library.
+#[cfg(not(feature = "gateway"))]
+#[allow(clippy::disallowed_methods)]
+fn machine_nanos() -> u64 {
+    static FIRST_CALL: OnceLock<Instant> = OnceLock::new();
+    let elapsed = FIRST_CALL.get_or_init(Instant::now).elapsed();
+    elapsed.as_nanos() as u64
+}
+
 /// Converts the reading of a clock that is never negative to nanoseconds. The result wraps after 584 years.
+#[cfg(feature = "gateway")]
 fn to_nanos(time: Timespec) -> u64 {
     (time.tv_sec as u64)
         .wrapping_mul(1_000_000_000)

@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `clock` | time as a value, from the machine or from a test |
+//! | `locks` | the locks of state that threads share |
 //! | `otlp` | the messages of OTLP that metrics and traces share |
 //! | `proto_message` | the wire format of protocol buffers |
 //! | `random` | seeded generators, a mixer of bits, and jitter |
@@ -11,9 +12,15 @@
 //! | `varint` | integers in seven bits per byte |
 
 pub mod clock;
+pub mod locks;
+#[cfg(feature = "gateway")]
 pub mod otlp;
+#[cfg(feature = "gateway")]
 pub mod proto_message;
 pub mod random;
+#[cfg(feature = "gateway")]
 pub mod suggest;
+#[cfg(feature = "gateway")]
 pub mod telemetry;
+#[cfg(feature = "gateway")]
 pub mod varint;

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use super::{
-    audit, ban, bans, check, demo, explain, grant, grants, import, key, log, near, ready, revoke,
-    run, schema, signals, top, tried, unban,
+    audit, ban, bans, check, completions, demo, explain, grant, grants, import, key, log, man,
+    near, ready, revoke, run, schema, signals, top, tried, unban,
 };
 
 /// A reverse-proxy gateway that counts before it forwards.
@@ -57,6 +57,10 @@ enum Command {
     Import(import::Arguments),
     /// Print the JSON Schema of the gateway file or of a policy file, for editors.
     Schema(schema::Arguments),
+    /// Print the script by which a shell completes commands and options.
+    Completions(completions::Arguments),
+    /// Write the manual pages of all commands into a folder.
+    Man(man::Arguments),
 }
 
 /// Parses the arguments and runs the command. If the arguments have a mistake, clap prints it and ends the process with
@@ -87,5 +91,7 @@ pub fn main() -> ExitCode {
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments, CommandLine::command()),
+        Command::Man(arguments) => man::run(&arguments, CommandLine::command()),
     }
 }

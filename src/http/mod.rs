@@ -12,10 +12,16 @@
 //! | `quality` | quality values of `Accept` and `Accept-Encoding` |
 //! | `websocket_frames` | the frames of WebSockets |
 
+#[cfg(feature = "gateway")]
 pub mod content_coding;
 pub mod head;
+#[cfg(feature = "gateway")]
 pub mod http1;
+#[cfg(feature = "gateway")]
 pub mod http2;
+#[cfg(feature = "gateway")]
 pub mod http3;
+#[cfg(feature = "gateway")]
 pub mod quality;
+#[cfg(feature = "gateway")]
 pub mod websocket_frames;

@@ -6,7 +6,6 @@
 //! identities, and match clients with limits and overrides.
 
 use std::cell::Cell;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::canonical::canonical_form;
+use super::client_network::network_bytes;
 use super::failures::SignatureFailures;
 use super::field_value::FieldValue;
 use super::fingerprint_cache::FingerprintCache;
@@ -404,8 +404,8 @@ impl Identifier {
         self.stripper.is_identity_field(name)
     }
 
-    /// Whether applications may take this field for a protected one or for the source of an identity, though its name is
-    /// spelled otherwise, such as `X_Api_Key`.
+    /// Whether applications may take this field for a protected one or for the source of an identity. Its name is spelled
+    /// otherwise, such as `X_Api_Key`.
     pub fn is_other_spelling(&self, name: &[u8]) -> bool {
         self.stripper.is_other_spelling(name)
     }
@@ -426,17 +426,6 @@ impl Identifier {
         });
         has_proxy_fields.get()
     }
-}
-
-/// The bytes of a network that are hashed: its prefix length, then its address.
-fn network_bytes(network: ipnet::IpNet) -> SmallVec<[u8; 24]> {
-    let mut bytes = SmallVec::new();
-    bytes.push(network.prefix_len());
-    match network.addr() {
-        IpAddr::V4(ip) => bytes.extend_from_slice(&ip.octets()),
-        IpAddr::V6(ip) => bytes.extend_from_slice(&ip.octets()),
-    }
-    bytes
 }
 
 #[cfg(test)]

@@ -12,13 +12,16 @@
 //! - An IPv6 address with an embedded IPv4 address counts as that address, also in the settings: see
 //!   [`super::embedded_ipv4`].
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
+use super::client_network::{IPV4_PREFIX_LENGTH, IPV6_PREFIX_LENGTH};
 use super::embedded_ipv4::{self, Nat64Prefix};
 use crate::http::head::Fields;
 use crate::net::{PeerAddress, PeerNetwork};
+
+pub use super::client_network::{PARENT_PREFIXES, ParentPrefix, network};
 
 /// The field to which each proxy appends the address of its peer; no standard defines it.
 pub const X_FORWARDED_FOR: &str = "x-forwarded-for";
@@ -32,32 +35,6 @@ const MAX_HOPS: usize = 64;
 
 /// Digits of the largest port, 65535.
 const MAX_PORT_DIGITS: usize = 5;
-
-/// A kind of network around IPv6 clients that has a budget of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ParentPrefix {
-    /// The prefix length of the network.
-    pub length: u8,
-    /// The budget of the network, as a multiple of one client's quota.
-    pub budget_factor: u32,
-}
-
-/// The networks around an IPv6 client that have budgets of their own, the nearest first. A client may own a whole /48
-/// or, as a provider, a /32. So the budgets bound what such a client gains with many addresses.
-pub const PARENT_PREFIXES: [ParentPrefix; 3] = [
-    ParentPrefix {
-        length: 56,
-        budget_factor: 4,
-    },
-    ParentPrefix {
-        length: 48,
-        budget_factor: 16,
-    },
-    ParentPrefix {
-        length: 32,
-        budget_factor: 256,
-    },
-];
 
 /// How a client's address is found and grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,8 +55,8 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             trusted_proxies: Vec::new(),
-            ipv4_prefix_length: 32,
-            ipv6_prefix_length: 64,
+            ipv4_prefix_length: IPV4_PREFIX_LENGTH,
+            ipv6_prefix_length: IPV6_PREFIX_LENGTH,
             has_parent_budgets: true,
             nat64_prefixes: vec![Nat64Prefix::well_known()],
         }
@@ -98,22 +75,6 @@ impl Settings {
     /// The address by which a client is counted: the embedded IPv4 address, if `ip` has one.
     pub fn counted_address(&self, ip: IpAddr) -> IpAddr {
         embedded_ipv4::counted_address(ip, &self.nat64_prefixes)
-    }
-}
-
-/// The network of `length` bits around `ip`. A length beyond that of the address means the address alone.
-pub fn network(ip: IpAddr, length: u8) -> IpNet {
-    match ip {
-        IpAddr::V4(ip) => {
-            let length = length.min(32);
-            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-            IpNet::new_assert(Ipv4Addr::from_bits(ip.to_bits() & mask).into(), length)
-        }
-        IpAddr::V6(ip) => {
-            let length = length.min(128);
-            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-            IpNet::new_assert(Ipv6Addr::from_bits(ip.to_bits() & mask).into(), length)
-        }
     }
 }
 

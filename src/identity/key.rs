@@ -5,12 +5,12 @@
 //! client to a reader without the secret.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 
 use siphasher::sip128::SipHasher13;
 use smallvec::{SmallVec, smallvec};
 
 use super::custom_value::IdentityValue;
+use super::random_secret::{SECRET_BYTES, random_secret};
 use crate::limit::{CustomIdentity, Fingerprint};
 
 // The tags of the parts of a custom identity in the hash of a key. `identifier.rs` has the tags of built-in identities.
@@ -22,9 +22,6 @@ const CUSTOM_NAME_TAG: u8 = 6;
 const CUSTOM_VALUE_TAG: u8 = 7;
 /// Tag of the hash of the identity's value.
 const CUSTOM_HASH_TAG: u8 = 8;
-
-/// Length of the secret, in bytes: SipHash keys have 128 bits.
-const SECRET_BYTES: usize = 16;
 
 /// Hashes identities under one secret. Two keyers with the same secret give the same fingerprints,
 /// on every machine and in every version.
@@ -66,18 +63,7 @@ impl Keyer {
 
     /// Hashes under a new random secret.
     pub fn random() -> Keyer {
-        let mut secret = [0; SECRET_BYTES];
-        if getrandom::fill(&mut secret).is_err() {
-            // A sandbox may forbid the system call. The standard library has a fallback for that, but gives no random
-            // bytes. So two hashes under its random keys are the halves of the secret.
-            let random_state = RandomState::new();
-            for (index, half) in secret.chunks_mut(SECRET_BYTES / 2).enumerate() {
-                let mut hasher = random_state.build_hasher();
-                hasher.write_usize(index);
-                half.copy_from_slice(&hasher.finish().to_le_bytes()[..half.len()]);
-            }
-        }
-        Keyer::new(secret)
+        Keyer::new(random_secret())
     }
 
     /// The secret, for a later process that must make the same fingerprints.

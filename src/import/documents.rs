@@ -233,12 +233,12 @@ impl<'n> InputValue<'n> {
         self.get(field)?.text()
     }
 
-    /// The whole number that a scalar is, written as a number or as a text. `None` for one that begins with a zero, which
-    /// some parsers read as octal.
+    /// The whole number that a scalar is, written as a number or as a text. `None` for one that begins with a plus or a
+    /// zero, because some parsers read `+010` and `010` as octal.
     pub fn number(self) -> Option<u64> {
         let text = self.text()?.trim();
-        let is_octal = text.len() > 1 && text.starts_with('0');
-        text.parse().ok().filter(|_| !is_octal)
+        let is_unclear = text.starts_with('+') || text.len() > 1 && text.starts_with('0');
+        text.parse().ok().filter(|_| !is_unclear)
     }
 
     /// Whether a scalar is `true`.
@@ -302,13 +302,13 @@ mod tests {
 
     #[test]
     fn numbers_that_may_be_octal_are_none() {
-        let documents = read_documents(0, &source("[010, 0, 10, \"08\"]")).expect("YAML");
+        let documents = read_documents(0, &source("[010, 0, 10, \"08\", +010]")).expect("YAML");
         let numbers: Vec<_> = documents[0]
             .root()
             .items()
             .map(InputValue::number)
             .collect();
-        assert_eq!(numbers, [None, Some(0), Some(10), None]);
+        assert_eq!(numbers, [None, Some(0), Some(10), None, None]);
     }
 
     #[test]

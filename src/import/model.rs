@@ -121,6 +121,14 @@ pub struct RouteDraft {
 }
 
 impl RouteDraft {
+    /// Answers 503 in place of the route's upstream, whose name stays in a comment.
+    pub fn withhold(&mut self, what: &str) {
+        if let ActionDraft::Upstream(upstream) = &self.action {
+            self.withheld_upstream = Some(upstream.clone());
+        }
+        self.refuse(what);
+    }
+
     /// Answers 503 in place of what the route would do.
     pub fn refuse(&mut self, what: &str) {
         self.action = ActionDraft::not_imported(what);

@@ -20,7 +20,8 @@
 //! | `bucket_ring` | a ring of counts, for sliding windows and for levels |
 //! | `throttle`, `lending` | what a limit does above its rate; the pace at which an elastic one lends |
 //! | `grant` | how much more of a limit a key has for a time |
-//! | `guarantee`, `header_texts` | the guarantee as a sentence; texts for header fields of responses |
+//! | `guarantee` | the guarantee as a sentence |
+//! | `header_style`, `header_texts` | which rate-limit header fields a response carries; texts for them |
 //! | `sharing`, `spec` | how gateways share a limit; the arithmetic as numbers, for a remote store |
 //! | `pressure/` | how much an upstream bears, and who gives way first |
 
@@ -41,6 +42,7 @@ mod fixed_window;
 mod gcra;
 mod grant;
 mod guarantee;
+mod header_style;
 pub mod header_texts;
 mod identity;
 mod interval;
@@ -49,6 +51,8 @@ mod key_state;
 mod lending;
 mod multi_level;
 mod network_table;
+// Rules name conditions, which only the gateway parses.
+#[cfg_attr(not(feature = "gateway"), allow(dead_code))]
 pub mod pressure;
 pub mod rate;
 mod rate_limit;
@@ -77,6 +81,7 @@ pub use fast_path::{Assessment, FastPath};
 pub use finding::{LimitFinding, LimitStanding};
 pub use fingerprint::Fingerprint;
 pub use grant::{AppliedGrant, GrantError, LimitGrant};
+pub use header_style::HeaderStyle;
 pub use identity::{Identity, IdentitySet};
 pub use key_spec::{KeyPart, KeySpec};
 pub use key_state::KeyState;

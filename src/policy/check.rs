@@ -96,6 +96,7 @@ pub fn check(
     for policy in policies {
         match policy.descriptor_pattern() {
             Some(pattern) => check_descriptor_policy(cx, gateway, shared, policy, &pattern),
+            None if policy.domain.is_some() => {}
             None => check_policy(cx, gateway, shared, policy),
         }
     }
@@ -114,8 +115,9 @@ pub fn check(
     // Unused parts are reported only without mistakes, because a mistake may be the reason why a part seems unused.
     if !cx.has_errors() {
         descriptor::warn_of_unasked_policies(cx, gateway, policies);
+        descriptor::warn_of_client_lists(cx, gateway, policies, defaults);
         warn_of_unused_upstreams(cx, gateway, policies);
-        warn_of_unlisted_limits(cx, shared, policies);
+        warn_of_unlisted_limits(cx, gateway, shared, policies);
         warn_of_unused_defaults(cx, policies, defaults);
     }
 }

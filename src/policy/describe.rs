@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 use super::decode::{DEFAULTS_FILE, format_size};
 use super::key_control::{KeyControl, find_key_controls};
 use super::load::LoadedConfig;
-use super::settings::{AccessLogSettings, LogFormat, LoggedRequests, Ruleset};
+use super::settings::{AccessLogSettings, ListenerRole, LogFormat, LoggedRequests, Ruleset};
 use crate::limit::{
-    Algorithm, CountMode, Disclose, LOG_DEFAULT_MAX_QUOTA, OnStoreError, RateLimit, Rule,
-    RuleLimit, Sharing, ThrottleMode,
+    AccessLists, Algorithm, CountMode, Disclose, LOG_DEFAULT_MAX_QUOTA, OnStoreError, RateLimit,
+    Rule, RuleLimit, Sharing, ThrottleMode,
 };
 use crate::record::Settings;
 use crate::route::ErrorPages;
@@ -52,6 +52,15 @@ fn key_controls_of(ruleset: &Ruleset) -> Vec<Option<KeyControl>> {
     find_key_controls(ruleset.rules.len(), &ruleset.routes, &ruleset.identity)
 }
 
+/// The lists of the gateway file. None of them holds where proxies ask by descriptors only.
+fn gateway_lists(loaded: &LoadedConfig) -> AccessLists {
+    let mut listeners = loaded.process.listen.iter();
+    match listeners.all(|listener| listener.role == ListenerRole::RateLimitService) {
+        true => AccessLists::default(),
+        false => loaded.ruleset.unrouted.access.clone(),
+    }
+}
+
 /// Writes the description part by part.
 struct DescriptionWriter<'l> {
     loaded: &'l LoadedConfig,
@@ -69,9 +78,9 @@ impl DescriptionWriter<'_> {
         }
     }
 
-    /// Writes the lists of the gateway file, which hold on every route.
+    /// Writes the lists of the gateway file, which hold for every request over HTTP.
     fn write_gateway_lists(&mut self) {
-        let lists = &self.loaded.ruleset.unrouted.access;
+        let lists = gateway_lists(self.loaded);
         if !lists.is_empty() {
             let _ = writeln!(self.text, "\non every request:");
         }

@@ -92,7 +92,6 @@ fn load_fingerprinted(
     });
     let is_readable = gateway.is_some();
     let gateway = gateway.unwrap_or_default();
-    cx.is_served_by_others = gateway.is_served_by_others();
     let folder = gateway
         .policies
         .as_ref()

@@ -41,7 +41,7 @@ pub struct Ruleset {
     pub keeps_slashes: bool,
     /// Whether some route, or a request without a route, has `cors`.
     pub uses_cors: bool,
-    /// Whether requests have an id, some route has `cors`, or other proxies ask by HTTP, so that the context of each request keeps more.
+    /// Whether requests have an id or some route has `cors`, so that the context of each request keeps more.
     pub needs_extra_facts: bool,
     /// Whether some refusal has a body that the operator has written.
     pub has_error_pages: bool,

@@ -153,6 +153,14 @@ impl SharedLimit<'_> {
     }
 }
 
+/// Whether a policy is in this folder or below it. Every policy is below the folder without a name.
+pub fn is_in_folder(policy: &str, folder: &str) -> bool {
+    folder.is_empty()
+        || policy
+            .strip_prefix(folder)
+            .is_some_and(|rest| rest.starts_with('/'))
+}
+
 /// The path of a folder's file of defaults, relative to the folder of policies.
 fn defaults_file(folder: &str) -> String {
     match folder {

@@ -60,6 +60,8 @@ pub use route_action::{FixedResponse, RouteAction};
 pub use table::{Conflict, RouteMatch, RouteTable, is_common_spelling};
 pub use usage::{ListedLimit, UsageList};
 
+pub use crate::limit::HeaderStyle;
+
 use crate::http::content_coding::ContentCoding;
 use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{
@@ -251,20 +253,6 @@ impl RouteReads {
             ..RouteReads::default()
         }
     }
-}
-
-/// The style of the rate-limit header fields in responses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum HeaderStyle {
-    /// `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10.
-    #[default]
-    Ietf,
-    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
-    Legacy,
-    /// The fields of [`HeaderStyle::Ietf`] and of [`HeaderStyle::Legacy`].
-    Both,
-    /// No rate-limit fields at all.
-    None,
 }
 
 impl Route {

@@ -11,13 +11,21 @@
 //! | [`snapshot`] | counts on the disk, for the next process |
 
 mod limit_item;
+#[cfg(feature = "gateway")]
 pub mod memcached;
+// Snapshots use parts of it that nothing else does.
+#[cfg_attr(not(feature = "gateway"), allow(dead_code))]
 mod memory;
 pub mod permits;
+#[cfg(feature = "gateway")]
 pub mod redis;
+#[cfg(feature = "gateway")]
 pub mod shared;
 
 pub use limit_item::{LimitItem, LimitSlot, ParentNetwork, RegisteredLimit, Taking};
-pub use memory::{CellPlace, CellPlaces, Error, MemoryStore, MemoryUsage, Settings, snapshot};
+#[cfg(feature = "gateway")]
+pub use memory::snapshot;
+pub use memory::{CellPlace, CellPlaces, Error, MemoryStore, MemoryUsage, Settings};
 pub use permits::Permits;
+#[cfg(feature = "gateway")]
 pub use shared::SharedStore;

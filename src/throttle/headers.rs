@@ -7,8 +7,9 @@ use std::sync::Arc;
 use super::admission::{RuleFinding, Verdict};
 use crate::http::head::Fields;
 use crate::limit::header_texts::HeaderTexts;
-use crate::limit::{CalendarWindow, Disclose, LimitFinding, Rule, RuleLimit, RuleRef, Rules};
-use crate::route::HeaderStyle;
+use crate::limit::{
+    CalendarWindow, Disclose, HeaderStyle, LimitFinding, Rule, RuleLimit, RuleRef, Rules,
+};
 
 /// The rate-limit headers of a response. They are computed while the verdict is at hand, and written once the response
 /// is there.

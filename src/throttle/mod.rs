@@ -16,18 +16,25 @@
 pub mod admission;
 pub mod headers;
 pub mod reject;
+#[cfg(feature = "gateway")]
 mod request;
+#[cfg(feature = "gateway")]
 mod service;
+#[cfg(feature = "gateway")]
 pub mod settle;
+#[cfg(feature = "gateway")]
 #[cfg(test)]
 mod tests;
 
 pub use headers::{RateLimitHeaders, exceeded_limits};
+#[cfg(feature = "gateway")]
 pub use request::{
     AppliedLimits, DecisionObserver, Denied, FailedRequest, RequestEnd, ThrottledRequest,
 };
+#[cfg(feature = "gateway")]
 pub use service::{
     DelayedRequest, PendingResponse, ThrottleFuture, ThrottleLayer, ThrottleService,
     UndecidedRequest,
 };
+#[cfg(feature = "gateway")]
 pub use settle::{OutcomeBody, PendingSettlement, Settle, SettlingBody};

@@ -8,8 +8,7 @@ use smallvec::SmallVec;
 
 use super::admission::{Remedy, Verdict};
 use crate::http::head::{Fields, Lookup, Response, ResponseHead};
-use crate::limit::{Disclose, Rules};
-use crate::route::HeaderStyle;
+use crate::limit::{Disclose, HeaderStyle, Rules};
 
 use super::headers::{RateLimitHeaders, push_number, push_text};
 

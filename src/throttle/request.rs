@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use super::admission::{Admission, AdmissionRequest, Holdings, PreparedDecision, Verdict};
 use crate::base::clock::Clock;
-use crate::limit::Rules;
 use crate::limit::pressure::{Shed, UpstreamSlot};
-use crate::route::HeaderStyle;
+use crate::limit::{HeaderStyle, Rules};
 
 /// A request that the layer can decide about.
 pub trait ThrottledRequest: DecisionObserver + Sized {

@@ -14,10 +14,9 @@ use crate::base::random::Dice;
 use crate::http::head::Fields;
 use crate::identity::{self, ClientIdentity, Identifier, Keyer};
 use crate::limit::{
-    Algorithm, Disclose, Identity, LimitFinding, LimitName, RateLimit, Rule, RuleLimit, Rules,
-    ThrottleMode,
+    Algorithm, Disclose, HeaderStyle, Identity, LimitFinding, LimitName, RateLimit, Rule,
+    RuleLimit, Rules, ThrottleMode,
 };
-use crate::route::HeaderStyle;
 use crate::store::{MemoryStore, Settings};
 
 fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {

@@ -11,6 +11,7 @@ pub mod manager;
 pub mod mangling;
 pub mod raw;
 pub mod redis;
+pub mod system;
 pub mod tls;
 pub mod topology;
 

@@ -1,11 +1,11 @@
-//! The files of `examples/grafana/`, as Grafana reads them.
+//! The files of `packaging/grafana/`, as Grafana reads them.
 
 use std::fs;
 
 use serde_json::Value;
 
 fn shipped(name: &str) -> String {
-    let path = format!("{}/examples/grafana/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/packaging/grafana/{name}", env!("CARGO_MANIFEST_DIR"));
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 

@@ -8,7 +8,6 @@ mod common;
 
 mod booted;
 mod check;
-mod debian;
 mod logs;
 mod probes;
 mod signals;

@@ -162,10 +162,11 @@ fn the_image_checks_its_health_by_its_configuration() {
         let list = &line[line.find('[').unwrap()..];
         serde_json::from_str::<Vec<String>>(list).unwrap()
     };
-    let (health, entry) = (words("HEALTHCHECK"), words("ENTRYPOINT"));
+    let (health, arguments) = (words("HEALTHCHECK"), words("CMD"));
+    assert_eq!(words("ENTRYPOINT"), ["/usr/bin/tollgate"]);
     assert_eq!(health[..2], ["tollgate", "ready"]);
-    assert_eq!(entry[..2], ["tollgate", "run"]);
-    assert_eq!(health[2..], entry[2..]);
+    assert_eq!(arguments[..1], ["run"]);
+    assert_eq!(health[2..], arguments[1..]);
 }
 
 /// As Kubernetes does: SIGTERM, and connections come until the endpoint is taken out everywhere.

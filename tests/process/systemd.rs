@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::common::child::{self, Server};
 use super::common::{Client, Upstream, assert_contains};
 
-pub const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/systemd");
+pub const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd");
 
 /// The units, with a program that is there.
 fn units() -> (TempDir, Vec<PathBuf>) {

@@ -1,4 +1,4 @@
-# A system of its own around the units of examples/systemd. It sees the files of this machine, but can change none.
+# A system of its own around the units of packaging/systemd. It sees the files of this machine, but can change none.
 #
 #   unshare --mount --pid --fork --uts --ipc --net --cgroup --mount-proc bash systemd.sh FOLDER UNITS PROGRAM
 #

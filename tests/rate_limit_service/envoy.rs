@@ -164,7 +164,7 @@ fn clients_cannot_forge_what_tollgate_adds_to_requests() {
     assert_eq!(client.answer().status(), 429);
 }
 
-/// More calls wait at the same time than a connection may have. Envoy must make further connections for them.
+/// Envoy sends all calls that wait before it has read how many a connection may have.
 #[test]
 fn a_burst_of_clients_makes_no_call_fail() {
     const BURST: usize = 800;

@@ -6,12 +6,28 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
+use super::common::{Gateway, wait_until};
+use super::streams::{Connection, RATE_LIMIT};
 use super::{Asker, DOOR, codes, request, start};
 
 const OK: u64 = 1;
 const OVER_LIMIT: u64 = 2;
 
 const POLICY: &str = "domain: edge\nentries: { a: any }\nlimits: { a: { key: a, rate: 1/h } }\n";
+
+/// The gateway file of the door, with an access log.
+fn logged() -> String {
+    format!("{DOOR}access_log: {{ file: access.log }}\n")
+}
+
+/// Waits until the access log says why calls were refused.
+pub fn wait_for_reasons(gateway: &Gateway, reasons: &[&str]) {
+    let log = gateway.folder.path().join("access.log");
+    wait_until("the reasons are logged", || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        reasons.iter().all(|reason| text.contains(reason))
+    });
+}
 
 #[test]
 fn values_that_clients_choose_are_counted_whatever_they_are() {
@@ -37,7 +53,7 @@ fn values_that_clients_choose_are_counted_whatever_they_are() {
 
 #[test]
 fn what_is_too_large_for_a_decision_is_refused() {
-    let gateway = start(DOOR, &[("a", POLICY)]);
+    let gateway = start(&logged(), &[("a", POLICY)]);
     let mut asker = Asker::of(&gateway);
     let large = "x".repeat(70_000);
     let answer = asker.decide(&[&[("a", &large)]]);
@@ -47,6 +63,7 @@ fn what_is_too_large_for_a_decision_is_refused() {
     );
     let many: Vec<&[(&str, &str)]> = vec![&[("a", "x")]; 101];
     assert_eq!(asker.decide(&many)["overall"], OVER_LIMIT);
+    wait_for_reasons(&gateway, &["larger than 65536 bytes", "100 descriptors"]);
     // None of these was counted.
     assert_eq!(asker.decide(&[&[("a", "x")]])["overall"], OK);
 }
@@ -60,7 +77,7 @@ fn a_hundred_descriptors_are_all_counted_and_too_many_counters_are_refused() {
             limits.collect::<String>()
         )
     };
-    let gateway = start(DOOR, &[("a", POLICY), ("b", &limits(3))]);
+    let gateway = start(&logged(), &[("a", POLICY), ("b", &limits(3))]);
     let mut asker = Asker::of(&gateway);
     let names: Vec<String> = (0..100).map(|index| format!("x{index}")).collect();
     let entries = |key: &'static str| -> Vec<[(&str, &str); 1]> {
@@ -76,6 +93,7 @@ fn a_hundred_descriptors_are_all_counted_and_too_many_counters_are_refused() {
     let of_b = entries("b");
     let descriptors: Vec<&[(&str, &str)]> = of_b.iter().map(|entries| &entries[..]).collect();
     assert_eq!(asker.decide(&descriptors)["overall"], OVER_LIMIT);
+    wait_for_reasons(&gateway, &["more than 250 counters: send fewer"]);
     assert_eq!(asker.decide(&descriptors[..80])["overall"], OK);
 }
 
@@ -124,6 +142,20 @@ fn nothing_but_calls_of_grpc_is_served_here() {
     let gateway = start(&door, &[("a", POLICY), ("http", http)]);
     let addresses = gateway.app.addresses();
     let door = addresses[1].tcp().unwrap();
+    let mut caller = Connection::open(door);
+    for (method, path, content_type, status) in [
+        ("GET", "/", "application/grpc", 405),
+        ("GET", RATE_LIMIT, "application/grpc", 405),
+        ("POST", RATE_LIMIT, "text/plain", 415),
+        ("POST", "/", "text/plain", 415),
+    ] {
+        let (head, id) = caller.head_with(method, path, &[("content-type", content_type)]);
+        caller.raw.send(&head);
+        let expected = [format!(":status: {status}"), "content-length: 0".into()];
+        assert_eq!(caller.fields(id), expected, "{method} {path}");
+    }
+    assert_eq!(u64::from(caller.decide("x")), OK);
+    // HTTP/1.1 is not spoken at all.
     let mut stream = TcpStream::connect(door).unwrap();
     stream
         .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")

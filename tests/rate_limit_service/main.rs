@@ -7,7 +7,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bounds;
 mod calls;
+mod checked;
 mod envoy;
 mod hostile;
 mod shared;

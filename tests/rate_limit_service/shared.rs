@@ -14,6 +14,7 @@ use tollgate::serve::stack::explain::explain;
 use super::common::Gateway;
 use super::common::redis::{Redis, free_port};
 use super::common::{assert_contains, wait_until};
+use super::hostile::wait_for_reasons;
 use super::{Asker, DOOR, codes, request, start};
 
 const OK: u64 = 1;
@@ -149,7 +150,10 @@ fn several_keys_of_one_network_are_counted_in_memory_and_refused_with_a_store() 
         assert_eq!(remaining(&answer), [expected; 2], "{answer}");
     }
     assert_eq!(codes(&asker.decide(&both)), [OVER_LIMIT; 2]);
-    let gateway = start(&door_with(&redis, ""), &policies);
+    let gateway = start(
+        &door_with(&redis, "access_log: { file: access.log }\n"),
+        &policies,
+    );
     wait_until_shared(&gateway);
     let mut asker = Asker::of(&gateway);
     for _ in 0..3 {
@@ -163,6 +167,7 @@ fn several_keys_of_one_network_are_counted_in_memory_and_refused_with_a_store() 
             expected
         );
     }
+    wait_for_reasons(&gateway, &["two addresses of one IPv6 network"]);
     for descriptor in both {
         let answer = asker.decide(&[descriptor]);
         assert_eq!((codes(&answer), remaining(&answer)), (vec![OK], vec![2]));

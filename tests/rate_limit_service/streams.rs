@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::base::proto_message::ProtoMessage;
+use tollgate::http::http2::hpack::Decoder;
 use tollgate::serve::decide::grpc::frame_message;
 
 use super::common::raw::{
@@ -21,50 +22,78 @@ const OVER_LIMIT: u8 = 2;
 const SERVING: u8 = 1;
 const NOT_SERVING: u8 = 2;
 
-const RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+pub const RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 
 /// The code of HTTP/2 with which Envoy takes a call back.
 const CANCEL: u32 = 8;
 
 /// A connection of plain frames, and the identifier of its next stream.
-struct Connection {
-    raw: Raw,
+pub struct Connection {
+    pub raw: Raw,
     next_id: u32,
+    decoder: Decoder,
 }
 
 impl Connection {
-    fn open(address: SocketAddr) -> Connection {
+    pub fn open(address: SocketAddr) -> Connection {
         Connection {
             raw: Raw::connect(address, &[]),
             next_id: 1,
+            decoder: Decoder::default(),
         }
     }
 
     /// The bytes of the head of a call, and its stream.
     fn head(&mut self, path: &str) -> (Vec<u8>, u32) {
+        let fields = [("content-type", "application/grpc"), ("te", "trailers")];
+        self.head_with("POST", path, &fields)
+    }
+
+    /// The bytes of the head of any request, and its stream.
+    pub fn head_with(
+        &mut self,
+        method: &str,
+        path: &str,
+        fields: &[(&str, &str)],
+    ) -> (Vec<u8>, u32) {
         let id = self.next_id;
         self.next_id += 2;
-        let head = block(&[
-            (":method", "POST"),
+        let usual = [
+            (":method", method),
             (":scheme", "http"),
             (":authority", "test"),
             (":path", path),
-            ("content-type", "application/grpc"),
-            ("te", "trailers"),
-        ]);
+        ];
+        let head = block(&[&usual, fields].concat());
         (frame(HEADERS, END_HEADERS, id, &head), id)
     }
 
+    /// The fields of the next block of fields on a stream, each as `name: value`. All blocks before it must have been read so.
+    pub fn fields(&mut self, id: u32) -> Vec<String> {
+        loop {
+            let frame = self.raw.next(HEADERS).expect("the connection stays open");
+            let mut fields = Vec::new();
+            let decoded = self.decoder.decode(&frame.payload, |field| {
+                let [name, value] = [field.name, field.value].map(String::from_utf8_lossy);
+                fields.push(format!("{name}: {value}"));
+            });
+            decoded.expect("a block of fields");
+            if frame.stream == id {
+                return fields;
+            }
+        }
+    }
+
     /// Sends the head of a call. Returns its stream.
-    fn send_head(&mut self, path: &str) -> u32 {
+    pub fn send_head(&mut self, path: &str) -> u32 {
         let (head, id) = self.head(path);
         self.raw.send(&head);
         id
     }
 
     /// Sends the message of a call, and returns the first number of the response.
-    fn finish(&mut self, id: u32, message: &[u8]) -> u8 {
+    pub fn finish(&mut self, id: u32, message: &[u8]) -> u8 {
         self.raw.send(&message_frame(id, message));
         loop {
             let frame = self.raw.frame().expect("the connection stays open");
@@ -78,7 +107,7 @@ impl Connection {
     }
 
     /// The code of the decision about `a=value`.
-    fn decide(&mut self, value: &str) -> u8 {
+    pub fn decide(&mut self, value: &str) -> u8 {
         let id = self.send_head(RATE_LIMIT);
         self.finish(id, &request(value))
     }
@@ -100,7 +129,7 @@ fn reset_frame(id: u32) -> Vec<u8> {
 }
 
 /// A request with the descriptor `a=value` in the domain `edge`.
-fn request(value: &str) -> Vec<u8> {
+pub fn request(value: &str) -> Vec<u8> {
     let entry = ProtoMessage::default()
         .with_string(1, "a")
         .with_string(2, value);
@@ -110,7 +139,7 @@ fn request(value: &str) -> Vec<u8> {
 }
 
 /// A policy that admits so many of each value of `a`.
-fn policy(rate: &str) -> String {
+pub fn policy(rate: &str) -> String {
     format!("domain: edge\nentries: {{ a: any }}\nlimits: {{ a: {{ key: a, rate: {rate} }} }}\n")
 }
 

@@ -81,12 +81,9 @@ fn answers_are_about_the_limit_that_decides() {
     let check =
         |answer: &Value, overall: u64, of_descriptors: &[(u64, Value, u64)], decides: &str| {
             assert_eq!(answer["overall"], overall, "{answer}");
-            for (status, (code, limit, remaining)) in answer["statuses"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .zip(of_descriptors)
-            {
+            let statuses = answer["statuses"].as_array().unwrap();
+            assert_eq!(statuses.len(), of_descriptors.len(), "{answer}");
+            for (status, (code, limit, remaining)) in statuses.iter().zip(of_descriptors) {
                 let found = (&status["code"], &status["limit"], &status["remaining"]);
                 assert_eq!(found, (&json!(code), limit, &json!(remaining)), "{answer}");
             }

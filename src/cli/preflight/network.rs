@@ -101,7 +101,7 @@ fn add_bind_diagnostic(
             "another user listens there; stop that process, or choose another path"
         }
         ErrorKind::PermissionDenied => {
-            "ports below 1024 need a privilege: `AmbientCapabilities=CAP_NET_BIND_SERVICE` or a socket of systemd, see examples/systemd"
+            "ports below 1024 need a privilege: `AmbientCapabilities=CAP_NET_BIND_SERVICE` or a socket of systemd, see packaging/systemd"
         }
         ErrorKind::AddrNotAvailable => {
             "this machine has no such address; use `0.0.0.0` or `[::]` for all of its addresses"

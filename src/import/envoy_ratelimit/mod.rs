@@ -14,6 +14,7 @@ use super::model::{
     LimitUseDraft, RateDraft, RouteDraft,
 };
 use super::report::{Concern, ImportReport, Origin};
+use crate::identity::ADDRESS_KEYS;
 use tree::{DescriptorNode, is_set};
 
 mod overlaps;
@@ -141,7 +142,18 @@ impl DomainReader<'_> {
         for (key, at, value) in node.source.entries() {
             let text = format!("{key}: {}", value.text().unwrap_or(""));
             match key {
-                "key" | "value" | "rate_limit" | "descriptors" | "shadow_mode" => {}
+                "key" | "value" | "rate_limit" | "descriptors" => {}
+                "shadow_mode" => {
+                    let limit = node.source.get("rate_limit");
+                    let has_limit =
+                        limit.is_some_and(|limit| !limit.get("unlimited").is_some_and(is_set));
+                    let note = match (is_set(value), has_limit) {
+                        (true, true) => "as `mode: shadow`",
+                        (true, false) => "without a limit it does nothing, as in ratelimit",
+                        (false, _) => "",
+                    };
+                    self.report.taken(at, Concern::Limits, "shadow_mode", note);
+                }
                 "share_threshold" if node.shares_threshold => {
                     let note = "all values of the wildcard count together";
                     self.report.taken(at, Concern::Limits, &text, note);
@@ -169,6 +181,7 @@ impl DomainReader<'_> {
         let Some(rate_limit) = node.source.get("rate_limit") else {
             return;
         };
+        self.note_fields_of_limit(rate_limit);
         let entries = match entries_of(path) {
             Ok(entries) => entries,
             Err(reason) => return self.report.left(at, Concern::Limits, &text, &reason),
@@ -233,6 +246,23 @@ impl DomainReader<'_> {
             limits: limit.into_iter().map(LimitUseDraft::Own).collect(),
             ..RouteDraft::default()
         });
+    }
+
+    /// Reports the fields of `rate_limit` beside those of the rate, whether the limit itself can be taken or not.
+    fn note_fields_of_limit(&mut self, rate_limit: InputValue<'_>) {
+        for (field, at, value) in rate_limit.entries() {
+            let text = format!("{field}: {}", value.text().unwrap_or(""));
+            match field {
+                "unit" | "requests_per_unit" | "unlimited" | "name" => {}
+                "replaces" => {
+                    let note = "the limits that it names hold beside it, which is stricter";
+                    self.report.changed(at, Concern::Limits, "replaces", note);
+                }
+                _ => self
+                    .report
+                    .left(at, Concern::Limits, &text, "it is not read"),
+            }
+        }
     }
 
     /// Reads `rate_limit` of a node; `None` if it is unlimited.
@@ -301,25 +331,6 @@ impl DomainReader<'_> {
                 self.report.changed(at, Concern::Limits, &text, note);
             }
         }
-        for (field, at, value) in rate_limit.entries() {
-            let text = format!("{field}: {}", value.text().unwrap_or(""));
-            match field {
-                "unit" | "requests_per_unit" | "unlimited" | "name" => {}
-                "replaces" => {
-                    let note = "the limits that it names hold beside it, which is stricter";
-                    self.report.changed(at, Concern::Limits, "replaces", note);
-                }
-                _ => self
-                    .report
-                    .left(at, Concern::Limits, &text, "it is not read"),
-            }
-        }
-        let is_shadow = node.source.get("shadow_mode").is_some_and(is_set);
-        if let Some(shadow) = node.source.get("shadow_mode") {
-            let note = if is_shadow { "as `mode: shadow`" } else { "" };
-            self.report
-                .taken(shadow.origin(), Concern::Limits, "shadow_mode", note);
-        }
         Ok(Some(LimitDraft {
             name: rate_limit.text_of("name").unwrap_or(node.key).to_owned(),
             origins: vec![at],
@@ -329,7 +340,7 @@ impl DomainReader<'_> {
                 true => AlgorithmDraft::FixedWindow(true),
                 false => AlgorithmDraft::Sliding,
             },
-            is_shadow,
+            is_shadow: node.source.get("shadow_mode").is_some_and(is_set),
             ..LimitDraft::default()
         }))
     }
@@ -402,6 +413,21 @@ fn entries_of(path: &[&DescriptorNode<'_>]) -> Result<Vec<(String, EntryDraft)>,
         };
         if !is_text(node.key) || !is_value {
             return Err("a key or a value has not 1 to 255 bytes, or control characters".into());
+        }
+        if matches!(&node.value, EntryDraft::Prefix(text) if text.contains('*')) {
+            return Err(
+                "its value has a `*` before the last one, which no value here can have".into(),
+            );
+        }
+        let is_address = |key: &str| ADDRESS_KEYS.contains(&key);
+        let other = entries
+            .iter()
+            .find(|(key, _)| is_address(key) && key != node.key);
+        if let Some((other, _)) = other.filter(|_| is_address(node.key)) {
+            return Err(format!(
+                "`{other}` and `{}` both name the address of the client here, so leave one of them out",
+                node.key
+            ));
         }
         let known = entries.iter_mut().find(|(key, _)| key == node.key);
         match (known, &node.value) {

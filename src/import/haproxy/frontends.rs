@@ -125,7 +125,7 @@ impl SectionReader<'_> {
                 .lines
                 .iter()
                 .filter(|line| is_served && line.word(0) == "bind");
-            for address in lines.flat_map(|line| bind_addresses(line)) {
+            for address in lines.flat_map(bind_addresses) {
                 if !address.starts_with("[::]:") {
                     addresses.entry(address).or_insert(index);
                 }

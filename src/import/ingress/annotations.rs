@@ -251,6 +251,8 @@ fn read_setting(
         _ => {
             if let Some(check) = unread_check(name, value) {
                 settings.unread_check = Some(check);
+                settings.is_check_of_hosts |=
+                    name.starts_with("auth-tls-") || name == "server-snippet";
             }
             let (concern, note) = note_of(name);
             report.left(at, concern, text, note);

@@ -1,5 +1,7 @@
 //! Imports Ingress resources of Kubernetes, with the annotations of ingress-nginx.
 
+use std::collections::HashSet;
+
 use super::documents::{InputValue, read_all_documents};
 use super::error::ImportError;
 use super::files::InputFile;
@@ -34,15 +36,22 @@ pub fn read(
         address: ADDRESS.into(),
         ..ListenerDraft::default()
     });
+    let mut guarded_hosts = HashSet::new();
     for document in &documents {
-        read_resource(document.root(), draft, report);
+        read_resource(document.root(), draft, &mut guarded_hosts, report);
     }
+    refuse_guarded_hosts(draft, &guarded_hosts, report);
     add_missing_rests(draft);
     Ok(())
 }
 
-/// Reads a resource, or those of a list.
-fn read_resource(resource: InputValue<'_>, draft: &mut ImportDraft, report: &mut ImportReport) {
+/// Reads a resource, or those of a list. Adds hosts that are guarded as a whole by what is not imported.
+fn read_resource(
+    resource: InputValue<'_>,
+    draft: &mut ImportDraft,
+    guarded_hosts: &mut HashSet<String>,
+    report: &mut ImportReport,
+) {
     let kind = resource.text_of("kind").unwrap_or("");
     let name = resource
         .at(&["metadata", "name"])
@@ -57,12 +66,19 @@ fn read_resource(resource: InputValue<'_>, draft: &mut ImportDraft, report: &mut
                 .into_iter()
                 .flat_map(InputValue::items)
             {
-                read_resource(item, draft, report);
+                read_resource(item, draft, guarded_hosts, report);
             }
         }
         "Ingress" => {
             report.taken(at, Concern::Routing, &text, "");
-            IngressReader::new(resource, name, draft, report).read();
+            let reader = IngressReader {
+                resource,
+                name,
+                draft,
+                guarded_hosts,
+                report,
+            };
+            reader.read();
         }
         "ConfigMap" => read_config_map(resource, draft, report),
         "" => report.left(at, Concern::Other, "document", "it has no `kind`"),
@@ -121,25 +137,12 @@ struct IngressReader<'r, 'v> {
     resource: InputValue<'v>,
     name: &'r str,
     draft: &'r mut ImportDraft,
+    guarded_hosts: &'r mut HashSet<String>,
     report: &'r mut ImportReport,
 }
 
-impl<'r, 'v> IngressReader<'r, 'v> {
-    fn new(
-        resource: InputValue<'v>,
-        name: &'r str,
-        draft: &'r mut ImportDraft,
-        report: &'r mut ImportReport,
-    ) -> IngressReader<'r, 'v> {
-        IngressReader {
-            resource,
-            name,
-            draft,
-            report,
-        }
-    }
-
-    fn read(&mut self) {
+impl IngressReader<'_, '_> {
+    fn read(mut self) {
         let spec = self.resource.get("spec");
         let annotations = self.resource.at(&["metadata", "annotations"]);
         let settings = read_annotations(annotations, self.name, self.draft, self.report);
@@ -208,6 +211,11 @@ impl<'r, 'v> IngressReader<'r, 'v> {
         if !host.is_empty() {
             hosts.push(host.to_owned());
             hosts.extend(settings.aliases.iter().cloned());
+        }
+        if settings.is_check_of_hosts {
+            let own_hosts = hosts.iter().cloned();
+            let any_host = host.is_empty().then(String::new);
+            self.guarded_hosts.extend(own_hosts.chain(any_host));
         }
         let is_host = |host: &String| crate::route::pattern::HostPattern::parse(host).is_ok();
         if !hosts.iter().all(is_host) {
@@ -355,6 +363,25 @@ impl<'r, 'v> IngressReader<'r, 'v> {
             }
         }
         self.draft.routes.push(route);
+    }
+}
+
+/// Answers 503 on all routes of hosts that some Ingress guards as a whole by what is not imported.
+fn refuse_guarded_hosts(
+    draft: &mut ImportDraft,
+    guarded: &HashSet<String>,
+    report: &mut ImportReport,
+) {
+    for route in &mut draft.routes {
+        let is_guarded = match route.hosts.is_empty() {
+            true => guarded.contains(""),
+            false => route.hosts.iter().any(|host| guarded.contains(host)),
+        };
+        if is_guarded && matches!(route.action, ActionDraft::Upstream(_)) {
+            route.withhold("what another Ingress checks for its whole host");
+            let note = "an Ingress of its host checks certificates or has a snippet for all paths: clients get 503";
+            report.left(route.origin, Concern::Routing, &route.source, note);
+        }
     }
 }
 

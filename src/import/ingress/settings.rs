@@ -15,6 +15,8 @@ pub struct Annotations {
     pub allow: Vec<String>,
     /// What refuses clients and is not imported; `None` if nothing does.
     pub unread_check: Option<&'static str>,
+    /// Whether that holds for all Ingresses of its hosts.
+    pub is_check_of_hosts: bool,
     /// The largest body of a request in bytes; `None` for any size.
     pub max_body: Option<u64>,
     /// Further hosts.

@@ -205,6 +205,10 @@ impl PluginIndex {
                 }
                 indexes
             });
+            // A member that is not read may be stricter than the others.
+            if limits.is_empty() {
+                return Some(Vec::new());
+            }
             for limit in limits.iter() {
                 if !all.contains(limit) {
                     all.push(*limit);

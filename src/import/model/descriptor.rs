@@ -33,7 +33,7 @@ impl DescriptorDraft {
                 EntryDraft::Any => "any".to_owned(),
                 EntryDraft::Prefix(prefix) => quoted(&format!("{prefix}*")),
                 EntryDraft::Exact(values) => match values.as_slice() {
-                    [one] if one != "any" && !one.ends_with('*') => scalar(one),
+                    [one] if one != "any" && !one.contains('*') => scalar(one),
                     several => flow_list(several),
                 },
             };

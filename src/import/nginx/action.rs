@@ -102,7 +102,8 @@ impl RouteBuilder<'_> {
         level: &Level<'_>,
         action: &mut LocationAction<'_>,
     ) {
-        let checks: Vec<&str> = level.unread_checks.iter().copied().collect();
+        let has_key_set = self.draft.identities.user.is_some();
+        let checks: Vec<&str> = level.unread_checks(has_key_set).into_iter().collect();
         if checks.is_empty() || !matches!(action.action, ActionDraft::Upstream(_)) {
             return;
         }

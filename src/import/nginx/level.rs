@@ -1,6 +1,6 @@
 //! Directives that inner blocks inherit from outer ones: limits, access, settings of proxies.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::syntax::Directive;
 use super::upstream::PassSettings;
@@ -36,8 +36,8 @@ pub struct Level<'d> {
     pub media_type: String,
     /// Whether `auth_jwt` is on.
     pub needs_token: bool,
-    /// What refuses clients in nginx and is not imported.
-    pub unread_checks: BTreeSet<&'static str>,
+    /// What refuses clients in nginx and is not imported, by the name of the directive.
+    unread_checks: BTreeMap<String, &'static str>,
     connect_millis: Option<u64>,
     read_millis: Option<u64>,
 }
@@ -83,8 +83,8 @@ impl<'d> Level<'d> {
         let is_on = directive.argument(0) == "on";
         if let Some(check) = unread_check(directive) {
             match directive.argument(0) {
-                "off" => self.unread_checks.remove(check),
-                _ => self.unread_checks.insert(check),
+                "off" => self.unread_checks.remove(&directive.name),
+                _ => self.unread_checks.insert(directive.name.clone(), check),
             };
         }
         let mut other = |note: &str| report.taken(at, Concern::Other, &text, note);
@@ -210,11 +210,23 @@ impl<'d> Level<'d> {
         if level.access.is_empty() {
             level.access.clone_from(&self.access);
         } else if !self.access.is_empty() && self.access != level.access {
-            level.unread_checks.insert("two lists of addresses");
+            let check = "two lists of addresses";
+            level.unread_checks.insert("allow".into(), check);
         }
-        level.unread_checks.extend(&self.unread_checks);
+        level.unread_checks.extend(self.unread_checks.clone());
         level.needs_token |= self.needs_token;
+        // nginx compares the length that the client announces with the first bound alone.
+        level.max_body = match (self.max_body(), fallback.max_body()) {
+            (Some(first), Some(second)) => Some(first.min(second)),
+            (first, second) => Some(first.or(second).unwrap_or(0)),
+        };
         level
+    }
+
+    /// What refuses clients in nginx and is not imported. `has_key_set` says whether tokens can be verified.
+    pub fn unread_checks(&self, has_key_set: bool) -> BTreeSet<&'static str> {
+        let token = (self.needs_token && !has_key_set).then_some("a token");
+        self.unread_checks.values().copied().chain(token).collect()
     }
 
     /// The largest body of a request in bytes; `None` for any size.
@@ -250,15 +262,17 @@ impl<'d> Level<'d> {
 
 /// What a directive refuses clients by, where that has no counterpart.
 pub fn unread_check(directive: &Directive) -> Option<&'static str> {
-    let refuses = |inner: &Directive| {
-        inner.name == "deny" || inner.name == "return" && inner.argument(0).starts_with(['4', '5'])
-    };
+    let refuses = |inner: &Directive| matches!(&*inner.name, "deny" | "return");
     match directive.name.as_str() {
         "auth_basic" | "auth_digest" | "auth_ldap" | "auth_pam" => Some("a password"),
         "auth_request" => Some("a request to another server"),
         "auth_jwt_require" => Some("a condition on tokens"),
         "ssl_verify_client" => Some("certificates of clients"),
-        name if name.starts_with("access_by_lua") || name == "js_access" => Some("a script"),
+        "modsecurity" => Some("a firewall"),
+        "js_access" => Some("a script"),
+        name if name.contains("access_by_lua") || name.contains("rewrite_by_lua") => {
+            Some("a script")
+        }
         "if" if directive.children().iter().any(refuses) => Some("a condition"),
         _ => None,
     }

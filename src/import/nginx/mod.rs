@@ -139,7 +139,8 @@ fn check_whole(directives: &[Directive], draft: &ImportDraft, report: &mut Impor
         let (at, text) = (directive.origin, directive.text());
         match directive.name.as_str() {
             "auth_jwt" if directive.argument(0) != "off" && draft.identities.user.is_none() => {
-                let note = "no `auth_jwt_key_file` says which keys verify it, so that no token is required";
+                let note =
+                    "no `auth_jwt_key_file` says which keys verify it, so that clients get 503";
                 report.left(at, Concern::Routing, &text, note);
             }
             "set_real_ip_from" if !has_header => {

@@ -417,7 +417,7 @@ impl<'b> RouteBuilder<'b> {
         if is_forwarded && let Some(changes) = level.request_changes() {
             route.fields.push(("request", changes));
         }
-        if level.needs_token && self.draft.identities.user.is_some() {
+        if level.needs_token && is_forwarded {
             route.require.push("user".into());
         }
         read_access(&level.access, self.report).apply(&mut route);
@@ -458,9 +458,10 @@ impl<'b> RouteBuilder<'b> {
         let is_on = |directive: &&Directive| directive.argument(0) != "off";
         let mut checks = exception.children().iter().filter(is_on);
         if let Some(check) = checks.find_map(unread_check) {
-            rest.action = ActionDraft::not_imported(check);
-            rest.max_body = None;
-            rest.fields.clear();
+            rest.withhold(check);
+            let note = format!("{check} is not imported: clients get 503 for the other methods");
+            self.report
+                .left(exception.origin, Concern::Routing, &exception.text(), &note);
         }
         let methods = exception
             .arguments

@@ -232,6 +232,12 @@ fn read_source(
 /// The key of a limit by a header that Traefik writes or removes before the limit, whatever the client has sent.
 fn key_without_client(name: &str, edits: &FieldEdits) -> Option<(&'static str, &'static str)> {
     let name = name.to_ascii_lowercase().replace('_', "-");
+    if edits.has(&name) {
+        return Some((
+            "everyone",
+            "a middleware before it writes this header: all clients count together",
+        ));
+    }
     if name == "x-real-ip" {
         return Some((
             "ip",
@@ -253,10 +259,7 @@ fn key_without_client(name: &str, edits: &FieldEdits) -> Option<(&'static str, &
             "what clients send in it is not there: all of them count together",
         ));
     }
-    edits.has(&name).then_some((
-        "everyone",
-        "a middleware before it writes this header: all clients count together",
-    ))
+    None
 }
 
 fn read_strategy(strategy: InputValue<'_>, has_forwarded: bool, report: &mut ImportReport) {

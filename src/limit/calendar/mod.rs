@@ -6,6 +6,9 @@
 
 mod period;
 mod schedule;
+#[cfg(not(feature = "gateway"))]
+mod utc_zone;
+#[cfg(feature = "gateway")]
 mod zone;
 
 use std::fmt;
@@ -17,6 +20,8 @@ pub use schedule::{CalendarWindow, Schedule};
 pub use zone::zone_names;
 
 use crate::base::clock::Nanos;
+#[cfg(not(feature = "gateway"))]
+use utc_zone as zone;
 
 /// Maximum number of different calendars in the life of a process.
 const MAX_CALENDARS: usize = 1_024;

@@ -6,7 +6,8 @@
 
 use memchr::memmem;
 
-use super::number_finder::{JsonPath, NumberFinder};
+use super::json_path::JsonPath;
+use super::number_finder::NumberFinder;
 
 /// The name of the event stream's fields that contain data.
 const DATA_FIELD: &[u8] = b"data";

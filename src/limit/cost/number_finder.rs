@@ -5,15 +5,11 @@
 //! If a name stands twice, the last number counts. A document that breaks the grammar outside the skipped containers is
 //! skipped to the end of its line. The next line is read as another document.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::container_skip::ContainerSkip;
+use super::json_path::JsonPath;
 use super::units::parse_units;
-
-/// The names of the members that lead to a number in a JSON document, outermost first. A finder needs at least one.
-pub type JsonPath = Arc<[String]>;
 
 /// Maximum bytes of a number, or of a string that contains one. Longer texts are ignored.
 pub const MAX_NUMBER_BYTES: usize = 64;

@@ -16,7 +16,7 @@
 //! | level | which classes are cut, and how much of them | `shed_level.rs`, after DAGOR and Cinnamon |
 //!
 //! Latencies are compared without the differences between routes (`request_kinds.rs`). Requests are counted, and
-//! admitted or shed, in `upstream_pressure.rs`. Conditions of elastic limits are in `condition.rs`. Each step computes:
+//! admitted or shed, in `upstream_pressure.rs`. Conditions of elastic limits are in `condition.rs` and `condition_text.rs`. Each step computes:
 //!
 //! ```text
 //! capacity   += 0.2 (gradient * capacity + headroom - capacity), from 1 to `max_open`
@@ -54,28 +54,46 @@
 //! After its first moments the baseline rises only by probes: by at most 5 % unless fewer requests were open meanwhile.
 //! To see what a rule is good for, remove it and run `tests/elastic/`.
 
+#[cfg(feature = "gateway")]
 mod baseline;
+#[cfg(feature = "gateway")]
 mod capacity;
-pub mod condition;
+mod condition;
+#[cfg(feature = "gateway")]
+pub mod condition_text;
+#[cfg(feature = "gateway")]
 mod control_step;
+#[cfg(feature = "gateway")]
 mod controller;
 mod elastic_factor;
+#[cfg(feature = "gateway")]
 mod latencies;
+#[cfg(feature = "gateway")]
 pub mod orca_report;
 mod pressure_figures;
+#[cfg(feature = "gateway")]
 mod reported_load;
 mod request_class;
+#[cfg(feature = "gateway")]
 mod request_kinds;
+#[cfg(feature = "gateway")]
 mod shed_level;
+#[cfg(feature = "gateway")]
 mod upstream_pressure;
 
 pub use condition::Condition;
+#[cfg(feature = "gateway")]
 pub use control_step::{CONTROL_STEP, GatewayLoad, StepContext};
+#[cfg(feature = "gateway")]
 pub use controller::{Controller, Settings};
 pub use elastic_factor::ElasticFactor;
+#[cfg(feature = "gateway")]
 pub use orca_report::{OrcaReport, Utilisation};
 pub use pressure_figures::PressureFigures;
+#[cfg(feature = "gateway")]
 pub use reported_load::Trust;
 pub use request_class::RequestClass;
+#[cfg(feature = "gateway")]
 pub use request_kinds::RequestKind;
+#[cfg(feature = "gateway")]
 pub use upstream_pressure::{Pressure, Shed, UpstreamSlot};

@@ -1,8 +1,10 @@
 //! Checks policies of descriptors: that no two match the same ones, and that their limits count by what descriptors have.
 
 use super::super::context::LoadContext;
-use super::super::decode::{GatewayConfig, LimitConfig, LimitUse, PolicyConfig, ThrottleConfig};
-use super::super::shared_limits::SharedLimits;
+use super::super::decode::{
+    DefaultsConfig, GatewayConfig, LimitConfig, LimitUse, PolicyConfig, ThrottleConfig,
+};
+use super::super::shared_limits::{SharedLimits, is_in_folder};
 use super::super::tree::SourceLocation;
 use super::limit_uses::{check_limit_count, check_limit_uses};
 use crate::base::suggest::list_words;
@@ -18,7 +20,9 @@ pub(super) fn check_descriptor_policy(
     policy: &PolicyConfig,
     pattern: &DescriptorPattern,
 ) {
-    if gateway.decide.grpc.is_none()
+    // A mistake may be the reason why no proxy can ask.
+    if !cx.has_errors()
+        && gateway.decide.grpc.is_none()
         && let Some(domain) = &policy.domain
     {
         let message = "no proxy can ask by descriptors, so this policy holds nowhere";
@@ -164,12 +168,50 @@ pub(super) fn warn_of_unasked_policies(
             "add for instance `domain: edge` and `entries: { remote_address: any }` to a policy";
         cx.warn(grpc.location, message, Some(help.into()));
     }
-    if gateway.listen.is_empty() && gateway.decide.http.is_none() {
+    if let Some(grpc) = &gateway.decide.grpc
+        && let Some(address) = grpc.value.tcp()
+        && address.ip().to_canonical().is_unspecified()
+    {
+        let message = format!(
+            "`{}` is every address of this machine, and whoever can connect may ask",
+            grpc.value
+        );
+        let help = format!(
+            "write an address that only proxies reach, for instance `127.0.0.1:{}`",
+            address.port()
+        );
+        cx.warn(grpc.location, message, Some(help));
+    }
+    if !gateway.gets_requests() {
         let pattern = policies.iter().find_map(|policy| policy.patterns.first());
         if let Some(pattern) = pattern {
             let message = "nothing sends requests by HTTP, so this policy holds nowhere";
             let help = "add `listen`, or `decide: { http: 127.0.0.1:8082 }`";
             cx.warn(pattern.location, message, Some(help.into()));
         }
+    }
+}
+
+/// Warns, once, where `deny` or `allow` stands above policies of descriptors, for which such lists do not hold.
+pub(super) fn warn_of_client_lists(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    policies: &[PolicyConfig],
+    defaults: &[DefaultsConfig],
+) {
+    let has_descriptors_in = |folder: &str| {
+        let mut policies = policies.iter().filter(|policy| policy.domain.is_some());
+        policies.any(|policy| is_in_folder(&policy.name, folder))
+    };
+    let of_gateway = has_descriptors_in("").then_some([&gateway.deny, &gateway.allow]);
+    let of_folders = defaults
+        .iter()
+        .filter(|defaults| has_descriptors_in(&defaults.name.value))
+        .map(|defaults| [&defaults.deny, &defaults.allow]);
+    let lists = of_gateway.into_iter().chain(of_folders).flatten();
+    if let Some(list) = lists.flatten().next() {
+        let message = "lists of clients do not hold for descriptors, and policies with `domain` are below this one";
+        let help = "refuse these clients in the proxy, or ban them: bans hold for descriptors too";
+        cx.warn(list.location, message, Some(help.into()));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::super::context::LoadContext;
 use super::super::decode::{GatewayConfig, LimitConfig, LimitUse, PolicyConfig};
-use super::super::shared_limits::{SharedLimit, SharedLimits};
+use super::super::shared_limits::{SharedLimit, SharedLimits, is_in_folder};
 use super::super::tree::{Located, SourceLocation};
 use super::candidate::check_limit_with_candidate;
 use super::routes::MAX_LISTED_NAMES;
@@ -169,24 +169,46 @@ pub(super) fn check_limit_count(
     );
 }
 
-/// Warns of limits that hold only where they are listed, and hold on no route.
+/// Warns of limits by which nothing is counted: no policy lists them although they hold only there, or all policies to which
+/// they could belong are about descriptors.
 pub(super) fn warn_of_unlisted_limits(
     cx: &mut LoadContext,
+    gateway: &GatewayConfig,
     shared: &SharedLimits<'_>,
     policies: &[PolicyConfig],
 ) {
-    let is_only_listed = |limit: &SharedLimit<'_>| limit.limit.routes.is_only_listed();
-    if !shared.all().iter().any(is_only_listed) {
-        return;
-    }
-    let limits = policies.iter().flat_map(|policy| shared.of_policy(policy));
-    let used_indexes: HashSet<usize> = limits.map(|limit| limit.index).collect();
-    for limit in shared.all() {
-        if is_only_listed(limit) && !used_indexes.contains(&limit.index) {
-            let name = limit.limit.name.value.as_str();
+    let gets_requests = gateway.gets_requests();
+    let asked = policies
+        .iter()
+        .filter(|policy| gets_requests || policy.domain.is_some());
+    let used = asked.flat_map(|policy| shared.of_policy(policy));
+    let used_indexes: HashSet<usize> = used.map(|limit| limit.index).collect();
+    let unused = shared.all().iter();
+    for limit in unused.filter(|limit| !used_indexes.contains(&limit.index)) {
+        let name = limit.limit.name.value.as_str();
+        let location = limit.limit.name.location;
+        if !gets_requests || has_only_descriptors(limit, policies) {
+            let message = format!(
+                "nothing is counted by `{name}`: only descriptors could be, and no policy with `domain` lists it"
+            );
+            let help = format!("write `limits: [{name}]` in such a policy, or remove it here");
+            cx.warn(location, message, Some(help));
+        } else if limit.limit.routes.is_only_listed() {
             let message = format!("no policy lists the limit `{name}`: it applies nowhere");
             let help = format!("write `limits: [{name}]` in a policy");
-            cx.warn(limit.limit.name.location, message, Some(help));
+            cx.warn(location, message, Some(help));
         }
     }
+}
+
+/// Whether a folder defines the limit, and has policies of descriptors only.
+fn has_only_descriptors(limit: &SharedLimit<'_>, policies: &[PolicyConfig]) -> bool {
+    let Some(folder) = limit.folder else {
+        return false;
+    };
+    let mut below = policies
+        .iter()
+        .filter(|policy| is_in_folder(&policy.name, folder))
+        .peekable();
+    below.peek().is_some() && below.all(|policy| policy.domain.is_some())
 }

@@ -8,6 +8,7 @@ use super::super::context::LoadContext;
 use super::super::decode::{
     ClientListConfig, DefaultsConfig, GatewayConfig, NetworksItem, PolicyConfig,
 };
+use super::super::shared_limits::is_in_folder;
 use super::super::source::Files;
 use super::super::tree::Located;
 use super::identity::network_list::{counted_network, read_networks};
@@ -69,12 +70,16 @@ impl<'c> AccessListCompiler<'c> {
         self.on_every_route.iter().cloned().collect()
     }
 
-    /// The lists that hold on the routes of a policy, without those of the gateway file by address.
+    /// The lists that hold on the routes of a policy, without those of the gateway file by address. None hold for
+    /// descriptors.
     pub(super) fn compile_policy(
         &self,
         cx: &mut LoadContext,
         policy: &PolicyConfig,
     ) -> AccessLists {
+        if policy.domain.is_some() {
+            return AccessLists::default();
+        }
         let folders = self.folders.iter();
         let folders_above = folders.filter(|(folder, _)| is_in_folder(&policy.name, folder));
         let lists = self.on_every_route.iter();
@@ -154,12 +159,4 @@ impl<'c> AccessListCompiler<'c> {
         }
         NetworkTable::new(names, networks)
     }
-}
-
-/// Whether a policy is in this folder or below it. Every policy is below the folder without a name.
-fn is_in_folder(policy: &str, folder: &str) -> bool {
-    folder.is_empty()
-        || policy
-            .strip_prefix(folder)
-            .is_some_and(|rest| rest.starts_with('/'))
 }

@@ -7,6 +7,7 @@ use super::super::table::{TextFormat, ValueShape};
 use super::super::tree::{MapKey, Node, YamlValue};
 use super::ValueError;
 use super::field::scalar_fields;
+use crate::identity::ADDRESS_KEYS;
 use crate::limit::custom_identity::PREFLIGHT;
 use crate::limit::{CustomIdentity, Identity};
 use crate::route::descriptor::MAX_ENTRIES;
@@ -34,7 +35,7 @@ scalar_fields! {
     pub struct DomainField: String = ValueShape::Text, "a domain such as edge", parse_domain;
 }
 
-/// A field with the entries of descriptors, by key. Keys and values with a mistake, which is reported, are left out.
+/// A field with the entries of descriptors, by key. Empty after a mistake in one of them, which is reported.
 pub struct EntriesField;
 
 impl FieldReader for EntriesField {
@@ -44,7 +45,14 @@ impl FieldReader for EntriesField {
     )));
 
     fn read(cx: &mut LoadContext, node: &Node) -> Option<Vec<EntryPattern>> {
+        if !matches!(node.value, YamlValue::Map(_) | YamlValue::Null) {
+            let message = format!("expected a map of entries, found {}", node.kind());
+            let help = "write `name: value` for each, without dashes";
+            cx.error(node.location, message, Some(help.into()));
+            return None;
+        }
         let written = cx.named_entries(node, "entries");
+        report_second_address(cx, written);
         let is_empty = written.is_empty();
         if is_empty && matches!(node.value, YamlValue::Map(_) | YamlValue::Null) {
             let help = "write for instance `entries: { remote_address: any }`";
@@ -58,6 +66,10 @@ impl FieldReader for EntriesField {
             }
             read_entry(cx, key, node, &mut entries);
         }
+        let is_read = |key: &str| entries.iter().any(|entry| &*entry.key == key);
+        if !written.iter().all(|(key, _)| is_read(&key.text)) {
+            entries.clear();
+        }
         let fixed = entries.iter().filter(|entry| is_fixed(entry));
         cx.fixed_entries = fixed.map(|entry| entry.key.to_string()).collect();
         if entries.len() > MAX_ENTRIES {
@@ -66,6 +78,22 @@ impl FieldReader for EntriesField {
             cx.error(node.location, message, Some(help.into()));
         }
         Some(entries)
+    }
+}
+
+/// Reports a second key that names the address of the client, because limits by `ip` would count one of them only.
+fn report_second_address(cx: &mut LoadContext, written: &[(MapKey, Node)]) {
+    let is_address = |key: &&MapKey| ADDRESS_KEYS.contains(&key.text.as_str());
+    let mut keys = written.iter().map(|(key, _)| key).filter(is_address);
+    let Some(first) = keys.next() else { return };
+    // A key that stands there twice is a mistake of its own.
+    if let Some(second) = keys.find(|key| key.text != first.text) {
+        let message = format!(
+            "`{}` and `{}` both name the address of the client",
+            first.text, second.text
+        );
+        let help = "leave one of them out, also where the proxy makes the descriptor";
+        cx.error(second.location, message, Some(help.into()));
     }
 }
 
@@ -140,6 +168,14 @@ fn parse_value_text(text: &str) -> Result<String, ValueError> {
 
 fn parse_value(text: &str) -> Result<ValuePattern, ValueError> {
     let text = parse_value_text(text)?;
+    let before_end = text.strip_suffix('*').unwrap_or(&text);
+    if before_end.contains('*') {
+        let message = format!("`{text}` has a `*` before its end");
+        let help = format!(
+            "`*` stands for the rest of a value, and only at its end; write `[{text:?}]` for exactly this text"
+        );
+        return Err(ValueError::new(message, help));
+    }
     Ok(match text.strip_suffix('*') {
         _ if text == ANY => ValuePattern::Any,
         Some("") => ValuePattern::Any,

@@ -110,11 +110,12 @@ scalar_fields! {
     pub struct VersionField: () = ValueShape::WholeNumber(1, 1), "the version of this format, 1", parse_version;
 }
 
-/// Reports a missing `upstreams` where clients connect.
+/// Reports a missing `upstreams` where clients connect, and notes whether they do.
 fn check_upstreams_present(cx: &mut LoadContext, fields: &MapFields<'_>, _: &mut GatewayConfig) {
-    let is_served_by_others = fields.has("decide") && !fields.has("listen");
+    // A mistake in `decide` is reported alone: policies still need no upstream.
+    cx.is_served_by_others = fields.has("decide") && !fields.has("listen");
     // A merge key is reported as such, and may have been meant to provide the field.
-    if !is_served_by_others && !fields.has("upstreams") && !fields.has(MERGE_KEY) {
+    if !cx.is_served_by_others && !fields.has("upstreams") && !fields.has(MERGE_KEY) {
         let message = "the gateway file needs the field `upstreams`";
         let help = "for instance `upstreams: { shop: [http://192.0.2.11:8080] }`";
         cx.error(fields.location, message, Some(help.into()));
@@ -125,6 +126,11 @@ impl GatewayConfig {
     /// Whether no client connects here, so that all requests are served by proxies that ask.
     pub fn is_served_by_others(&self) -> bool {
         self.listen.is_empty() && self.decide.addresses().next().is_some()
+    }
+
+    /// Whether requests come over HTTP: from clients, or from proxies that ask.
+    pub fn gets_requests(&self) -> bool {
+        !self.listen.is_empty() || self.decide.http.is_some()
     }
 
     /// The upstream of this name.

@@ -169,9 +169,9 @@ impl PolicyFields {
 }
 
 impl PolicyFields {
-    /// The descriptors that the policy matches; `None` for a policy of HTTP requests.
+    /// The descriptors that the policy matches; `None` for a policy of HTTP requests, and after a mistake in its entries.
     pub fn descriptor_pattern(&self) -> Option<DescriptorPattern> {
-        let domain = self.domain.as_ref()?;
+        let domain = self.domain.as_ref().filter(|_| !self.entries.is_empty())?;
         Some(DescriptorPattern::new(&domain.value, self.entries.clone()))
     }
 

@@ -8,7 +8,7 @@ use super::super::key_control::KeyControl;
 use super::super::load::LoadedConfig;
 use super::super::settings::LogFormat;
 use super::routes::{describe_field_changes, find_broader_route, sort_by_specificity};
-use super::{describe_promise, format_throttle, key_controls_of};
+use super::{describe_promise, format_throttle, gateway_lists, key_controls_of};
 use crate::limit::{AccessLists, Disclose, Rule};
 use crate::route::{ErrorPages, HostPattern};
 
@@ -62,7 +62,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
         "ok": true,
         "routes": routes,
         "errors": ruleset.error_pages.as_deref().map(error_pages_json),
-        "access": access_json(&ruleset.unrouted.access),
+        "access": access_json(&gateway_lists(loaded)),
         "limits": limits,
         "store_budget": loaded.process.store_budget,
         "snapshots": loaded.process.snapshots.as_ref().map(|settings| json!({

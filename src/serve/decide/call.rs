@@ -12,7 +12,7 @@ use futures_util::future::{Either, select};
 use http::StatusCode;
 use tokio::time::timeout;
 
-use super::grpc::{self, Failure, INCOMPLETE, LATE, TOO_LARGE};
+use super::grpc::{self, CROWDED, Failure, INCOMPLETE, LATE, Message, TOO_LARGE};
 use super::rate_limit;
 use super::rate_limit_answer::refused_unseen;
 use super::rate_limit_messages::{RateLimitRequest, RequestError, decode_health_request};
@@ -23,6 +23,7 @@ use crate::serve::stack::layers::Stack;
 use crate::serve::stack::observed_call::ObservedCall;
 use crate::serve::stack::peer::Peer;
 use crate::serve::stack::request_outcome::RequestOutcome;
+use crate::throttle::admission::JointError;
 
 /// The name of the service in paths and in health checks.
 const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
@@ -36,8 +37,17 @@ const NOT_SERVING: u64 = 2;
 const UNKNOWN_METHOD: Failure = Failure::new(Failure::UNIMPLEMENTED, "there is no such method");
 const UNKNOWN_SERVICE: Failure = Failure::new(Failure::NOT_FOUND, "there is no such service");
 
-/// Why a call was refused without a look at its descriptors, for the log.
-const TOO_MUCH: &str = "too large for a decision";
+/// Why descriptors cannot be decided together, for the log.
+fn reason_of(error: JointError) -> &'static str {
+    match error {
+        JointError::TooManyCounters => {
+            "the descriptors count in more than 250 counters: send fewer, or write fewer limits"
+        }
+        JointError::SharedNetwork => {
+            "a shared store cannot count two addresses of one IPv6 network in one call: send one, or count by `remote_address`"
+        }
+    }
+}
 
 /// A call whose head has come.
 pub struct GrpcCall {
@@ -83,7 +93,7 @@ impl GrpcCall {
     pub async fn answer(
         &self,
         stack: &Stack,
-        reading: impl Future<Output = Result<Bytes, Failure>>,
+        reading: impl Future<Output = Result<Message, Failure>>,
         leaving: impl Future<Output = &'static str>,
     ) -> Option<(Reply, Option<ObservedCall>)> {
         let path = self.head.uri.path();
@@ -122,7 +132,7 @@ impl GrpcCall {
     async fn decide_in_time(
         &self,
         observed: &ObservedCall,
-        reading: impl Future<Output = Result<Bytes, Failure>>,
+        reading: impl Future<Output = Result<Message, Failure>>,
     ) -> (Reply, RequestOutcome) {
         let deciding = self.decide(observed, reading);
         let late = || (Reply::Failure(LATE), RequestOutcome::Failed);
@@ -135,43 +145,43 @@ impl GrpcCall {
     async fn decide(
         &self,
         observed: &ObservedCall,
-        reading: impl Future<Output = Result<Bytes, Failure>>,
+        reading: impl Future<Output = Result<Message, Failure>>,
     ) -> (Reply, RequestOutcome) {
-        let refuse_unseen = || {
-            observed.context().reason.set(Some(TOO_MUCH));
+        let refuse_unseen = |reason| {
+            observed.context().reason.set(Some(reason));
             let message = refused_unseen().encode();
             (Reply::message(&message), RequestOutcome::Rejected)
         };
         let message = match self.read_in_time(reading).await {
             Ok(message) => message,
-            Err(TOO_LARGE) => return refuse_unseen(),
+            Err(failure @ (TOO_LARGE | CROWDED)) => return refuse_unseen(failure.detail),
             Err(failure) => return (Reply::Failure(failure), RequestOutcome::Rejected),
         };
         let request = match RateLimitRequest::decode(&message) {
             Ok(request) => request,
-            Err(RequestError::TooMany) => return refuse_unseen(),
+            Err(error @ RequestError::TooMany) => return refuse_unseen(error.detail()),
             Err(error) => {
                 let failure = Failure::new(Failure::INVALID_ARGUMENT, error.detail());
                 return (Reply::Failure(failure), RequestOutcome::Rejected);
             }
         };
         match rate_limit::decide(observed, &request).await {
-            Some((response, outcome)) => (Reply::message(&response.encode()), outcome),
-            None => refuse_unseen(),
+            Ok((response, outcome)) => (Reply::message(&response.encode()), outcome),
+            Err(error) => refuse_unseen(reason_of(error)),
         }
     }
 
     /// Reads the message within the time that a head of a request may take.
     async fn read_in_time(
         &self,
-        reading: impl Future<Output = Result<Bytes, Failure>>,
-    ) -> Result<Bytes, Failure> {
+        reading: impl Future<Output = Result<Message, Failure>>,
+    ) -> Result<Message, Failure> {
         let reading = timeout(self.peer.header_timeout, reading);
         reading.await.unwrap_or(Err(INCOMPLETE))
     }
 
     /// Says whether callers should send requests here, as `/readyz` does.
-    async fn check_health(&self, reading: impl Future<Output = Result<Bytes, Failure>>) -> Reply {
+    async fn check_health(&self, reading: impl Future<Output = Result<Message, Failure>>) -> Reply {
         let message = match self.read_in_time(reading).await {
             Ok(message) => message,
             Err(failure) => return Reply::Failure(failure),

@@ -1,11 +1,13 @@
 //! The parts of gRPC over HTTP/2 that a unary call needs: its head, its message, its deadline and its status. Nothing here
 //! waits or decides. Source: `PROTOCOL-HTTP2.md` of gRPC.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
 
+use super::message_memory::MessageCharge;
 use crate::http::head::Head;
 use crate::throttle::reject::is_grpc;
 
@@ -35,7 +37,7 @@ impl Failure {
     pub const DEADLINE_EXCEEDED: u16 = 4;
     /// The named service is not here.
     pub const NOT_FOUND: u16 = 5;
-    /// The message is too large. Callers get a refusal in its place: see `call.rs`.
+    /// The message is too large, or too many are. Callers get a refusal in its place: see `call.rs`.
     pub const RESOURCE_EXHAUSTED: u16 = 8;
     /// The method or the compression is not offered.
     pub const UNIMPLEMENTED: u16 = 12;
@@ -52,6 +54,11 @@ impl Failure {
 pub const TOO_LARGE: Failure = Failure::new(
     Failure::RESOURCE_EXHAUSTED,
     "the message is larger than 65536 bytes",
+);
+/// There is no memory left for the message, beside those of other calls that are not decided yet.
+pub const CROWDED: Failure = Failure::new(
+    Failure::RESOURCE_EXHAUSTED,
+    "large messages of other calls fill the memory for messages",
 );
 /// The caller has set a deadline, and it has passed.
 pub const LATE: Failure = Failure::new(Failure::DEADLINE_EXCEEDED, "the deadline has passed");
@@ -96,21 +103,54 @@ pub fn find_timeout(head: &Head) -> Option<Duration> {
 #[derive(Debug, Default)]
 pub struct MessageReader {
     bytes: Vec<u8>,
+    charge: MessageCharge,
+}
+
+/// The message of a call, without its prefix. Its memory is charged until it is dropped.
+#[derive(Debug)]
+pub struct Message {
+    framed: Vec<u8>,
+    _charge: MessageCharge,
+}
+
+impl Deref for Message {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.framed.get(PREFIX_BYTES..).unwrap_or_default()
+    }
 }
 
 impl MessageReader {
+    /// A reader of a message whose memory is charged there.
+    pub fn new(charge: MessageCharge) -> MessageReader {
+        MessageReader {
+            bytes: Vec::new(),
+            charge,
+        }
+    }
+
     /// Adds a piece of the body.
     ///
     /// # Errors
     ///
-    /// The message is compressed or too large, or a second one follows.
+    /// The message is compressed or too large, there is no memory left for it, or a second one follows.
     pub fn add(&mut self, piece: &[u8]) -> Result<(), Failure> {
-        if self.bytes.len() + piece.len() > PREFIX_BYTES + MAX_MESSAGE_BYTES {
+        let length = self.bytes.len() + piece.len();
+        if length > PREFIX_BYTES + MAX_MESSAGE_BYTES {
             // A short message with others behind it is no large one.
             return Err(match self.message_length() {
                 Some(length) if length <= MAX_MESSAGE_BYTES => SECOND_MESSAGE,
                 _ => TOO_LARGE,
             });
+        }
+        if length > self.bytes.capacity() {
+            let capacity = length.next_power_of_two();
+            let capacity = capacity.min(PREFIX_BYTES + MAX_MESSAGE_BYTES);
+            if !self.charge.grow_to(capacity) {
+                return Err(CROWDED);
+            }
+            self.bytes.reserve_exact(capacity - self.bytes.len());
         }
         self.bytes.extend_from_slice(piece);
         match self.bytes.first() {
@@ -129,11 +169,12 @@ impl MessageReader {
     /// # Errors
     ///
     /// The body has ended before the message.
-    pub fn finish(self) -> Result<Bytes, Failure> {
+    pub fn finish(self) -> Result<Message, Failure> {
         match self.message_length() {
-            Some(length) if self.bytes.len() == PREFIX_BYTES + length => {
-                Ok(Bytes::from(self.bytes).slice(PREFIX_BYTES..))
-            }
+            Some(length) if self.bytes.len() == PREFIX_BYTES + length => Ok(Message {
+                framed: self.bytes,
+                _charge: self.charge,
+            }),
             _ => Err(INCOMPLETE),
         }
     }
@@ -160,12 +201,12 @@ pub fn frame_message(message: &[u8]) -> Bytes {
 mod tests {
     use super::*;
 
-    fn read(pieces: &[&[u8]]) -> Result<Bytes, Failure> {
+    fn read(pieces: &[&[u8]]) -> Result<Vec<u8>, Failure> {
         let mut reader = MessageReader::default();
         for piece in pieces {
             reader.add(piece)?;
         }
-        reader.finish()
+        reader.finish().map(|message| message.to_vec())
     }
 
     #[test]

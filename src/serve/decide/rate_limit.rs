@@ -15,13 +15,17 @@ use crate::serve::stack::observed_call::ObservedCall;
 use crate::serve::stack::record_verdict::{count_findings, record_verdict};
 use crate::serve::stack::request_outcome::RequestOutcome;
 use crate::serve::worker::generation::Generation;
-use crate::throttle::admission::{JointPart, JointVerdict};
+use crate::throttle::admission::{JointError, JointPart, JointVerdict};
 
-/// Decides about a request. `None` if its descriptors count in too many counters; then nothing is counted.
+/// Decides about a request.
+///
+/// # Errors
+///
+/// Its descriptors cannot be decided together: see [`JointError`]. Then nothing is counted.
 pub(super) async fn decide(
     observed: &ObservedCall,
     request: &RateLimitRequest<'_>,
-) -> Option<(RateLimitResponse, RequestOutcome)> {
+) -> Result<(RateLimitResponse, RequestOutcome), JointError> {
     let context = observed.context();
     let generation = &context.generation;
     let matched = match_descriptors(generation, request, context.peer.ip);
@@ -31,7 +35,7 @@ pub(super) async fn decide(
         let mut nothing = JointVerdict::default();
         nothing.verdict.is_admitted = true;
         let answered = Answered::new(generation, request, &matched, &nothing);
-        return Some((answer(&answered), RequestOutcome::Admitted));
+        return Ok((answer(&answered), RequestOutcome::Admitted));
     };
     if let Some((descriptor, ban)) = matched.iter().find_map(|descriptor| {
         let ban = find_ban(&generation.bans, generation, &descriptor.client, now)?;
@@ -41,7 +45,7 @@ pub(super) async fn decide(
         let _ = context.client.set(descriptor.client.clone());
         ban.count_hit();
         let remaining = ban.until.since(now);
-        return Some((
+        return Ok((
             refused_by_ban(request, descriptor.index, remaining),
             RequestOutcome::Banned,
         ));
@@ -58,10 +62,10 @@ pub(super) async fn decide(
         .admission
         .decide_jointly(&generation.identifier, &parts, now);
     let joint = match deciding.await {
-        Some(joint) => joint,
-        None => {
+        Ok(joint) => joint,
+        Err(error) => {
             observed.set_route(first.route_index);
-            return None;
+            return Err(error);
         }
     };
     let deciding_part = joint.deciding_part().unwrap_or(0);
@@ -74,7 +78,7 @@ pub(super) async fn decide(
         false => RequestOutcome::Refused,
     };
     let answered = Answered::new(generation, request, &matched, &joint);
-    Some((answer(&answered), outcome))
+    Ok((answer(&answered), outcome))
 }
 
 /// The descriptors that policies match, in their order.
@@ -120,7 +124,8 @@ fn find_ban(
     by_address.or_else(|| bans.find_client(client, &generation.identifier, stage, now))
 }
 
-/// Counts what the limits say of each descriptor. A counter of several descriptors is counted for the first of them.
+/// Counts what the limits say of each descriptor. A counter of several descriptors is counted for the one that decides if that
+/// has it, or else for the first one that does.
 fn record(
     observed: &ObservedCall,
     matched: &[MatchedDescriptor],
@@ -152,7 +157,6 @@ fn record(
         verdict.is_admitted = joint.verdict.is_admitted;
         let rules = &joint.rules;
         if part == deciding_part {
-            verdict.deciding = joint.of_part(part).deciding;
             record_verdict(context, &verdict, rules, &descriptor.client, now);
         } else {
             count_findings(context, &verdict, rules, &descriptor.client);

@@ -56,7 +56,9 @@ impl RequestError {
             RequestError::Malformed => "the message cannot be read",
             RequestError::NoDomain => "the request names no domain",
             RequestError::NoDescriptor => "the request has no descriptor",
-            RequestError::TooMany => "the request has too many descriptors or entries",
+            RequestError::TooMany => {
+                "the request has more than 100 descriptors or 1600 entries: send fewer"
+            }
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::http::http2::frame_reader::{Frame, FrameReader};
 use crate::http::http2::hpack::Decoder;
 use crate::http::http2::{ConnectionError, Reason, frame};
 use crate::policy::ListenerRole;
+use crate::serve::decide::message_memory::MessageMemory;
 use crate::serve::stack::layers::Stack;
 use crate::serve::stack::peer::Peer;
 use crate::serve::stack::unreadable_request::UnreadableRequest;
@@ -46,6 +47,7 @@ pub async fn serve(client: ClientSocket, received: BytesMut, peer: Rc<Peer>, sta
         close_stage: CloseStage::Open,
         last_stream_id: MAX_STREAM_ID,
         should_yield_to_others: true,
+        message_memory: MessageMemory::of_connection(&peer.worker.message_memory),
         peer,
         stack,
         handle: ConnectionHandle::new(max_streams),
@@ -66,6 +68,7 @@ struct Http2Connection {
     last_stream_id: u32,
     /// Whether the worker's other connections have a turn before the next output is sent.
     should_yield_to_others: bool,
+    message_memory: Rc<MessageMemory>,
     peer: Rc<Peer>,
     stack: Stack,
     handle: Rc<ConnectionHandle<Http2Stream>>,
@@ -415,7 +418,8 @@ impl Http2Connection {
             // for its own reset: it costs no server anything, and its work is bounded.
             self.handle.with_state(|state| state.allowance.earn_frame());
         }
-        let mut call = serve_call(request, head, self.stack.clone());
+        let (stack, memory) = (self.stack.clone(), self.message_memory.clone());
+        let mut call = serve_call(request, head, stack, memory);
         if call.as_mut().poll(cx).is_pending() {
             tokio::task::spawn_local(call);
         }

@@ -4,7 +4,6 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::exchange::OpenRequest;
@@ -14,8 +13,9 @@ use crate::http::http1::chunked::BodyPiece;
 use crate::http::http2::Reason;
 use crate::serve::decide::call::{GrpcCall, Reply};
 use crate::serve::decide::grpc::{
-    Failure, INCOMPLETE, MAX_MESSAGE_BYTES, MessageReader, PREFIX_BYTES, TOO_LARGE,
+    Failure, INCOMPLETE, MAX_MESSAGE_BYTES, Message, MessageReader, PREFIX_BYTES, TOO_LARGE,
 };
+use crate::serve::decide::message_memory::{MessageCharge, MessageMemory};
 use crate::serve::stack::downstream::Downstream;
 use crate::serve::stack::layers::Stack;
 use crate::serve::stack::unreadable_request::UnreadableRequest;
@@ -33,6 +33,7 @@ pub(super) fn serve_call(
     request: OpenRequest,
     head: Result<Head, UnreadableRequest>,
     stack: Stack,
+    memory: Rc<MessageMemory>,
 ) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let stream = &request.stream().clone();
@@ -49,7 +50,7 @@ pub(super) fn serve_call(
                 poll_fn(|cx| stream.poll_client_gone(cx)).await;
                 stream.end_reason()
             };
-            let answering = call.answer(&stack, read_message(stream), leaving);
+            let answering = call.answer(&stack, read_message(stream, memory), leaving);
             let Some((reply, observed)) = answering.await else {
                 return;
             };
@@ -64,9 +65,12 @@ pub(super) fn serve_call(
 }
 
 /// Reads the message of a call.
-async fn read_message(stream: &Rc<Http2Stream>) -> Result<Bytes, Failure> {
+async fn read_message(
+    stream: &Rc<Http2Stream>,
+    memory: Rc<MessageMemory>,
+) -> Result<Message, Failure> {
     stream.bound_body((PREFIX_BYTES + MAX_MESSAGE_BYTES) as u64);
-    let mut reader = MessageReader::default();
+    let mut reader = MessageReader::new(MessageCharge::new(memory));
     loop {
         match poll_fn(|cx| stream.poll_body(cx)).await {
             Ok(BodyPiece::Data(piece)) => reader.add(&piece)?,

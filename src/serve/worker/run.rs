@@ -222,6 +222,7 @@ fn build_worker(start: &WorkerStart) -> WorkerState {
         number,
         detached_requests: DetachedRequests::new(deadline_clock.clone()),
         deadline_clock,
+        message_memory: Rc::default(),
         flush_queue,
         recent_keys: RecentCounts::default(),
         generation: RefCell::new(Rc::new(generation)),

@@ -20,6 +20,7 @@ use crate::base::clock::Clock;
 use crate::base::telemetry::{Registry, WorkerCounter};
 use crate::net::FlushQueue;
 use crate::record::insight::RecentCounts;
+use crate::serve::decide::message_memory::WorkerMessageMemory;
 use crate::serve::stack::counted_key::CountedKey;
 use crate::serve::stack::detached::DetachedRequests;
 use crate::trace::Tracer;
@@ -32,6 +33,8 @@ pub struct WorkerState {
     pub deadline_clock: Rc<DeadlineClock>,
     /// Requests that go on after their clients have left.
     pub detached_requests: Rc<DetachedRequests>,
+    /// The memory of messages of gRPC that are not decided yet.
+    pub message_memory: Rc<WorkerMessageMemory>,
     /// Connections whose responses wait to be written together.
     pub flush_queue: Rc<FlushQueue>,
     /// How often limits counted each key since the last tick. Each tick adds these counts to the top keys.

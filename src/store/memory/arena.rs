@@ -7,9 +7,8 @@
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-use parking_lot::Mutex;
-
 use super::zeroed_map::{WordSpan, ZeroedMap};
+use crate::base::locks::Mutex;
 use crate::store::Settings;
 
 /// Bytes of a page.

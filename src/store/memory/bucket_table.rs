@@ -17,10 +17,10 @@ use super::bucket_layout::{
     mark_word, state_word,
 };
 use super::bucket_lock::{self, count_change, lock, unlock};
+use super::copy_progress::CopyProgress;
 use super::entry_mark::{
     DISPLACED_BIT, EntryMark, LOWEST_TAG, NETWORK_BIT, SLOT_MASK, TAG_MASK, key_bits, key_from_mark,
 };
-use super::snapshot::copy_progress::CopyProgress;
 use super::zeroed_map::ZeroedMap;
 use crate::limit::Fingerprint;
 use crate::store::LimitSlot;

@@ -20,7 +20,8 @@
 //! | `arena` | blocks for states that outgrow an entry |
 //! | `sketch` | the overflow sketch |
 //! | `sketched_units` | how units in the sketch change a decision |
-//! | `networks` | budgets of the networks around a key, here and in calls to a shared store |
+//! | `networks`, `network_calls` | budgets of the networks around a key, here and in calls to a shared store |
+//! | `copy_progress` | how far a snapshot's copy of the table is, and which buckets must be copied again |
 //! | `settle` | settles reservations, and counts units that another decision admitted |
 //! | `slots` | the registered limits |
 //! | `snapshot` | counts on the disk, for the next process |
@@ -32,17 +33,21 @@ mod bucket_layout;
 mod bucket_lock;
 mod bucket_table;
 mod cells;
+mod copy_progress;
 mod decide;
 mod entry_mark;
 mod entry_state;
 mod fast_path;
 mod item_cell;
-pub(super) mod networks;
+#[cfg(feature = "gateway")]
+pub(super) mod network_calls;
+mod networks;
 mod settings;
 mod settle;
 mod sketch;
 mod sketched_units;
 mod slots;
+#[cfg(feature = "gateway")]
 pub mod snapshot;
 mod store;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! [`NetworkBudget`]: budgets of the networks around an address. A client that owns a network may send each request
-//! from another address, so a limit by ip needs a bound for the whole network. [`call_parts`] passes the budgets on to a
-//! shared store.
+//! from another address, so a limit by ip needs a bound for the whole network. `network_calls.rs` passes the budgets on to
+//! a shared store.
 //!
 //! A budget is a multiple of the units that the limit's longest window admits to one key, burst included. One key's loan
 //! is added, so that a network does not refuse its only client.
@@ -10,18 +10,15 @@
 //! to twice the budget.
 
 use crate::base::clock::Nanos;
-use crate::limit::spec::{StateKind, WindowSpec};
-use crate::limit::{LimitSpec, Rate, RateLimit, Scale};
-use crate::store::ParentNetwork;
-use crate::store::shared::call::{CallPart, CounterName};
+use crate::limit::{Rate, RateLimit};
 
 /// A network's budget in the longest window of a limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NetworkBudget {
     /// The time between two units of a steady flow, in nanoseconds.
-    interval_nanos: u64,
+    pub(super) interval_nanos: u64,
     /// The number of units of the largest burst, which is the whole budget.
-    burst_units: u64,
+    pub(super) burst_units: u64,
 }
 
 /// Whether a network has room for a request.
@@ -35,61 +32,7 @@ pub(super) enum NetworkRoom {
     Never,
 }
 
-/// The parts of a shared store's call for the networks around a key. The caller sets their units, `key_part_index` and
-/// `is_shadow`. `limit_hash` is the limit's
-/// [`SharingPlan::hash`](crate::store::shared::sharing_plan::SharingPlan::hash).
-pub fn call_parts(
-    limit: &RateLimit,
-    scale: Scale,
-    parents: &[ParentNetwork],
-    limit_hash: u64,
-) -> impl Iterator<Item = CallPart> {
-    // A limit without windows has no budgets for networks.
-    let longest_rate = limit.windows.last();
-    parents
-        .iter()
-        .zip(longest_rate.into_iter().cycle())
-        .map(move |(parent, rate)| {
-            let budget = NetworkBudget::new(limit, rate, scale.plan_factor, parent.factor);
-            let name = CounterName {
-                // The inverted hash, so that no key of the limit shares a counter with a network.
-                limit: !limit_hash,
-                key: parent.key,
-            };
-            CallPart::new(name, budget.spec(rate), 0)
-        })
-}
-
 impl NetworkBudget {
-    /// The arithmetic of the budget for a shared store, in microseconds.
-    fn spec(self, rate: &Rate) -> LimitSpec {
-        let burst_units = u32::try_from(self.burst_units).unwrap_or(u32::MAX);
-        let interval_micros = self.interval_nanos.div_ceil(1_000);
-        LimitSpec {
-            kind: StateKind::Gcra,
-            windows: smallvec::smallvec![WindowSpec {
-                window_micros: rate.window().0.div_ceil(1_000),
-                base: burst_units,
-                ceiling: burst_units,
-                ring_phase_or_interval: interval_micros,
-                early_slack_micros: 0,
-                // Zero: the store converts no state to another interval. One network has keys of several plans, whose
-                // intervals differ.
-                plain_interval_micros: 0,
-                // The time of a whole burst, and one unit more for what is rounded. The store corrects a state that is
-                // further ahead than twice this time, as after a clock was put back.
-                max_lead_micros: interval_micros
-                    .saturating_mul(u64::from(burst_units))
-                    .saturating_add(rate.interval(1).nanos().div_ceil(1_000)),
-                bounds_micros: [0; 4],
-            }],
-            rings: smallvec::smallvec![],
-            lends: false,
-            pace: Default::default(),
-            lifetime_micros: interval_micros.saturating_mul(u64::from(burst_units)),
-        }
-    }
-
     /// The budget of a network in the window of `rate`, which is the limit's longest. It is `factor` times the units of
     /// a key, and one key's loan. A `factor` of 0 counts as 1.
     pub(super) fn new(

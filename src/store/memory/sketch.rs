@@ -5,9 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use parking_lot::Mutex;
-
 use crate::base::clock::Nanos;
+use crate::base::locks::Mutex;
 
 /// Rows of an epoch. With four, an estimate is too high only where other keys share all four counters of a key.
 const ROWS: usize = 4;

@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, RwLock};
 use siphasher::sip::SipHasher13;
 
 use super::settings::{Error, MAX_LIMITS};
+use crate::base::locks::{Mutex, RwLock};
 use crate::limit::{RateLimit, StateShape};
 use crate::store::{LimitSlot, RegisteredLimit};
 

@@ -4,11 +4,11 @@
 
 use std::collections::HashMap;
 
-use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::permit_request::{PermitKey, PermitRequest};
 use super::shared_key::SharedKey;
+use crate::base::locks::{Mutex, MutexGuard};
 use crate::limit::concurrency::REFUSAL_WAIT;
 use crate::limit::{LimitFinding, LimitStanding};
 

@@ -14,7 +14,7 @@ use super::shared_item::{SharedItem, SharedItems};
 use super::sharing_plan::SharingPlan;
 use crate::base::clock::Nanos;
 use crate::limit::LimitFinding;
-use crate::store::memory::networks;
+use crate::store::memory::network_calls;
 use crate::store::{LimitItem, Taking};
 
 impl Decider {
@@ -99,7 +99,7 @@ impl Decider {
         } else {
             &item.parents[..]
         };
-        let networks = networks::call_parts(&item.limit, item.scale, parents, plan.hash);
+        let networks = network_calls::call_parts(&item.limit, item.scale, parents, plan.hash);
         parts.extend(networks.map(|network| CallPart {
             key_part_index: Some(first_index as u8),
             is_shadow: item.is_shadow,

@@ -40,6 +40,15 @@ pub struct JointPart<'a> {
     pub units: u32,
 }
 
+/// Why the parts of a request cannot be decided together. Nothing is counted then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JointError {
+    /// They have more than [`MAX_JOINT_COUNTERS`] counters.
+    TooManyCounters,
+    /// A shared store has the counts, and two keys of one limit are in one network with a budget.
+    SharedNetwork,
+}
+
 /// The verdict about all parts of a request.
 #[derive(Debug, Default)]
 pub struct JointVerdict {
@@ -99,16 +108,19 @@ struct CounterFindings {
 }
 
 impl Admission {
-    /// Decides about all parts of a request. `None` if they have more than [`MAX_JOINT_COUNTERS`] counters. `None` also if a
-    /// shared store has the counts, and two keys of one limit are in one network with a budget. Then nothing is counted.
+    /// Decides about all parts of a request.
     ///
     /// Waits for a shared store as [`Admission::decide`] does, and no longer, even if it must ask twice.
+    ///
+    /// # Errors
+    ///
+    /// See [`JointError`].
     pub async fn decide_jointly(
         &self,
         identifier: &Identifier,
         parts: &[JointPart<'_>],
         now: Nanos,
-    ) -> Option<JointVerdict> {
+    ) -> Result<JointVerdict, JointError> {
         let demand = self.joint_demand(identifier, parts, now)?;
         let shared = self.shared.as_ref();
         let budget = shared.map_or(Duration::ZERO, |shared| shared.store.budget());
@@ -129,7 +141,7 @@ impl Admission {
         let taken = self
             .decide_counters(&demand.rules, &demand.taken, taking, time)
             .await;
-        Some(demand.conclude(&taken, &looked_at))
+        Ok(demand.conclude(&taken, &looked_at))
     }
 
     /// Collects the counters of all parts.
@@ -138,7 +150,7 @@ impl Admission {
         identifier: &Identifier,
         parts: &[JointPart<'_>],
         now: Nanos,
-    ) -> Option<JointDemand> {
+    ) -> Result<JointDemand, JointError> {
         let mut demand = JointDemand::default();
         let mut counter_count = 0;
         for part in parts {
@@ -161,7 +173,8 @@ impl Admission {
                 }
                 let counter = Counter {
                     rule: RuleRef {
-                        index: demand.index_of(rule)?,
+                        // Each rule has a counter, so there are too many of these first.
+                        index: demand.index_of(rule).ok_or(JointError::TooManyCounters)?,
                         override_number: keyed.rule.override_number,
                     },
                     slot: keyed.counters,
@@ -180,14 +193,14 @@ impl Admission {
             }
             demand.by_part.push(counters);
             if counter_count > MAX_JOINT_COUNTERS {
-                return None;
+                return Err(JointError::TooManyCounters);
             }
         }
         // A shared store would count the units of one part in the network that several have.
         if self.shared.is_some() && demand.shares_networks() {
-            return None;
+            return Err(JointError::SharedNetwork);
         }
-        Some(demand)
+        Ok(demand)
     }
 
     /// Decides about counters of one kind. Counters that do not exist admit.

@@ -19,28 +19,50 @@
 //! | `passed_bytes` | the bytes of a request's bodies that have passed, for limits that count them |
 //! | `holdings` | the permits, bytes and costs that a ticket shares with others |
 
+#[cfg(feature = "gateway")]
 mod counters;
+#[cfg(feature = "gateway")]
 mod decide;
+#[cfg(feature = "gateway")]
 mod demand;
+#[cfg(feature = "gateway")]
 mod holdings;
+#[cfg(feature = "gateway")]
 mod joint_decision;
+#[cfg(feature = "gateway")]
 mod outcome;
+#[cfg(feature = "gateway")]
 mod passed_bytes;
+#[cfg(feature = "gateway")]
 mod prepared;
+#[cfg(feature = "gateway")]
 mod remaining;
+#[cfg(feature = "gateway")]
 mod request;
+#[cfg(feature = "gateway")]
 mod request_progress;
+#[cfg(feature = "gateway")]
 mod shared_decision;
+#[cfg(feature = "gateway")]
 pub mod ticket;
 mod verdict;
 
+#[cfg(feature = "gateway")]
 pub use counters::Admission;
+#[cfg(feature = "gateway")]
 pub use holdings::{ChargedCosts, ChargedUnits, Holdings};
-pub use joint_decision::{JointPart, JointVerdict, MAX_JOINT_COUNTERS};
+#[cfg(feature = "gateway")]
+pub use joint_decision::{JointError, JointPart, JointVerdict, MAX_JOINT_COUNTERS};
+#[cfg(feature = "gateway")]
 pub use outcome::{AdmissionOutcome, PendingDecision};
+#[cfg(feature = "gateway")]
 pub use passed_bytes::PassedBytes;
+#[cfg(feature = "gateway")]
 pub use prepared::PreparedDecision;
+#[cfg(feature = "gateway")]
 pub use request::AdmissionRequest;
+#[cfg(feature = "gateway")]
 pub use request_progress::RequestProgress;
+#[cfg(feature = "gateway")]
 pub use ticket::Ticket;
 pub use verdict::{Remedy, RuleFinding, Verdict};

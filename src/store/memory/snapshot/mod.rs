@@ -9,7 +9,6 @@
 //! | `folder` | the files of a folder: two that are written in turn, a lock, damaged ones |
 //! | `writer` | the thread that writes snapshots |
 //! | `copy` | copies the store while it is in use |
-//! | `copy_progress` | how far the copy is, and which buckets must be copied again |
 //! | `load` | loads a snapshot into a fresh store |
 //! | `records`, `limits` | the contents of a file |
 //! | `blocks` | blocks with checksums, into which a file is divided |
@@ -19,7 +18,6 @@
 
 mod blocks;
 mod copy;
-pub(super) mod copy_progress;
 mod folder;
 mod limits;
 mod load;

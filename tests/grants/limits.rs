@@ -90,7 +90,8 @@ fn plans_multiply_the_factor_and_not_what_is_added() {
 
 #[test]
 fn open_requests_and_elastic_limits_have_more() {
-    let limits = "{ open: { key: user, concurrent: 3 }, stretch: { key: user, rate: 10/m, throttle: elastic, while: upstream.latency.p90 < 2s, at_most: 20/m } }";
+    // On a slow machine the latency is above its bound, and on a fast one nothing is lent before all requests have come.
+    let limits = "{ open: { key: user, concurrent: 3 }, stretch: { key: user, rate: 10/m, throttle: elastic, while: upstream.latency.p90 < 1ms, at_most: 20/m } }";
     let site = Site::start("", limits);
     let granted = site.grant("open", "user=alice", ("times", 4));
     assert_eq!(granted["number"], json!(["12 at once"]));

@@ -91,7 +91,7 @@ section! {
     probes: LocatedField<SocketAddressField>,
         "Where orchestrators and scrapers ask for `/healthz`, `/readyz` and `/metrics`, without a token and for nothing else.", "0.0.0.0:9901";
     peers: ListField<LocatedField<SocketAddressField>> = Vec::new(),
-        "The admin listeners of other gateways, whose figures the dashboard shows beside its own; at most 32. This gateway's own may be among them.", "[10.0.0.2:9900, 10.0.0.3:9900]";
+        "The admin listeners of other gateways, whose figures the dashboard shows beside its own; at most 32. This gateway's own may be among them.", "[127.0.0.2:9900, 127.0.0.3:9900]";
     peers_token_file: SecretFileNameField,
         "The file of the token that is sent to `peers`, with the right `read` there.", "peers.token";
 }
@@ -242,7 +242,7 @@ fn check_listener(cx: &mut LoadContext, fields: &MapFields<'_>, listener: &Liste
 fn check_admin(cx: &mut LoadContext, fields: &MapFields<'_>, admin: &AdminConfig) {
     if fields.has("peers_token_file") && !fields.has("peers") {
         let message = "`peers_token_file` needs `peers`";
-        let help = "name the admin listeners of the other gateways, as `peers: [10.0.0.2:9900]`";
+        let help = "name the admin listeners of the other gateways, as `peers: [127.0.0.2:9900]`";
         let location = fields.location_of("peers_token_file");
         cx.error(location, message, Some(help.into()));
     }

@@ -10,7 +10,7 @@
 //! | `write`, `yaml_text` | writes a draft as the YAML of the gateway file and of policies |
 //! | `repair` | takes out what the gateway refuses |
 //! | `render` | prints the files and the report |
-//! | `budget` | bounds what is read again for many routes |
+//! | `budget`, `numbers` | bounds what is read again for many routes; a divisor of weights and rates |
 //! | `documents` | reads inputs in YAML or JSON, of one or several documents, with the lines of their values |
 //! | `nginx`, `ingress`, `haproxy`, `traefik`, `kong`, `envoy_ratelimit` | one format each |
 //! | `field_edits` | changes of header fields that policies may make |
@@ -36,6 +36,7 @@ pub mod kong;
 pub mod model;
 pub mod names;
 pub mod nginx;
+mod numbers;
 pub mod render;
 pub mod repair;
 pub mod report;

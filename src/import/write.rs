@@ -171,19 +171,13 @@ impl DraftWriter<'_> {
             let proxies = flow_list(&draft.trusted_proxies);
             lines.push(format!("ip: {{ trusted_proxies: {proxies} }}"));
         }
-        match &draft.identities.user {
-            Some(UserDraft::Jwt { claim, key_set }) => {
-                let key_set = match self.certificates {
-                    Certificates::Files => key_set.as_str(),
-                    Certificates::Placeholder => "https://placeholder.example/jwks.json",
-                };
-                let (claim, key_set) = (gateway_scalar(claim), gateway_scalar(key_set));
-                lines.push(format!("user: {{ jwt: {claim}, jwks: {key_set} }}"));
-            }
-            Some(UserDraft::ApiKeys(path)) => {
-                lines.push(format!("user: {{ api_keys: {} }}", gateway_scalar(path)));
-            }
-            None => {}
+        if let Some(UserDraft { claim, key_set }) = &draft.identities.user {
+            let key_set = match self.certificates {
+                Certificates::Files => key_set.as_str(),
+                Certificates::Placeholder => "https://placeholder.example/jwks.json",
+            };
+            let (claim, key_set) = (gateway_scalar(claim), gateway_scalar(key_set));
+            lines.push(format!("user: {{ jwt: {claim}, jwks: {key_set} }}"));
         }
         let places: Vec<String> = draft.identities.token.iter().map(place_text).collect();
         match places.as_slice() {

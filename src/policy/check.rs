@@ -56,14 +56,14 @@ use identity::{
 };
 pub(super) use identity::{check_issuer_of_name, check_value_of_path_part};
 pub(super) use limit::check_override;
+pub use limit_uses::MAX_LIMITS_PER_ROUTE;
 use limit_uses::{check_limit_count, check_limit_uses, warn_of_unlisted_limits};
 use logged_fields::check_logged_fields;
 use redirect::{
     check_is_reached, check_listener_redirects, check_redirect, check_stripped_redirect,
 };
-use routes::{
-    MAX_LISTED_NAMES, MAX_PATTERNS_PER_POLICY, check_conflicts, check_listeners, check_usage_path,
-};
+pub use routes::MAX_PATTERNS_PER_POLICY;
+use routes::{MAX_LISTED_NAMES, check_conflicts, check_listeners, check_usage_path};
 
 /// Each server is compared with at most this many servers of its upstream, the first ones, so that checks stay fast.
 const MAX_COMPARED_SERVERS: usize = 256;

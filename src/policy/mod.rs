@@ -60,6 +60,7 @@ mod unseen_by_checks;
 mod watch;
 pub mod yaml;
 
+pub use check::{MAX_LIMITS_PER_ROUTE, MAX_PATTERNS_PER_POLICY};
 pub use decode::parse_duration_text as parse_duration;
 pub use describe::{describe, describe_json};
 pub use diagnostic::{Diagnostic, DiagnosticReport, Severity};

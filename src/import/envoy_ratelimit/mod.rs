@@ -15,6 +15,7 @@ use super::model::{
 };
 use super::report::{Concern, ImportReport, Origin};
 use crate::identity::ADDRESS_KEYS;
+use crate::route::descriptor::MAX_ENTRIES;
 use tree::{DescriptorNode, is_set};
 
 mod overlaps;
@@ -22,8 +23,6 @@ mod tree;
 
 /// Where the gateway answers questions about descriptors.
 const ADDRESS: &str = "127.0.0.1:8081";
-/// Maximum number of entries of a descriptor.
-const MAX_ENTRIES: usize = 16;
 /// Maximum length of keys, values and domains in bytes.
 const MAX_TEXT_BYTES: usize = 255;
 /// Maximum number of comparisons of nodes, and of policies.

@@ -5,12 +5,10 @@ use crate::import::documents::InputValue;
 use crate::import::nginx::location::read_location;
 use crate::import::report::{Concern, ImportReport, printable};
 use crate::import::routing::region::{Fit, Region, parse_path};
-use crate::route::pattern::{HostPattern, MethodSet, Segment};
+use crate::route::pattern::{HostPattern, Segment};
 
 /// Maximum number of values of a list of a route.
 const MAX_VALUES: usize = 256;
-/// Maximum number of methods of a route.
-const MAX_METHODS: usize = 16;
 /// Maximum number of characters of a path in a note.
 const MAX_SHOWN_CHARS: usize = 40;
 
@@ -108,7 +106,7 @@ pub fn read_route(
             "methods" if !texts.is_empty() => {
                 fields += 1;
                 kinds |= 0x08;
-                restrict(&mut base, read_methods(&texts));
+                restrict(&mut base, Region::of_methods(texts));
             }
             "headers" => {
                 fields += 1;
@@ -313,34 +311,6 @@ fn read_hosts(hosts: &[&str]) -> Region {
     }
     region.hosts.dedup();
     region
-}
-
-fn read_methods(methods: &[&str]) -> Region {
-    let mut methods: Vec<String> = methods
-        .iter()
-        .map(|method| method.to_ascii_uppercase())
-        .collect();
-    methods.sort_unstable();
-    methods.dedup();
-    if methods.len() > MAX_METHODS {
-        return Region::some_of_everything("it has too many methods for a match");
-    }
-    if !methods
-        .iter()
-        .all(|method| MethodSet::parse(method).is_ok())
-    {
-        return Region::some_of_everything("its method has no counterpart in a match");
-    }
-    let has = |name: &str| methods.iter().any(|method| method == name);
-    let mut notes = Vec::new();
-    if has("GET") && !has("HEAD") {
-        notes.push("`HEAD` goes where `GET` goes".into());
-    }
-    Region {
-        methods,
-        notes,
-        ..Region::everything()
-    }
 }
 
 /// Whether a path is a regular expression.

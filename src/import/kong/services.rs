@@ -6,6 +6,7 @@ use super::entities::{KongEntities, KongEntity, is_reference};
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
 use crate::import::nginx::upstream::server_url;
+use crate::import::numbers::gcd;
 use crate::import::report::{Concern, ImportReport};
 use crate::route::canonical_host::canonical_host;
 
@@ -288,8 +289,4 @@ fn read_settings(value: InputValue<'_>, upstream: &mut UpstreamDraft, report: &m
             .fields
             .push(("timeouts", format!("{{ {} }}", timeouts.join(", "))));
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

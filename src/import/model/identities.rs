@@ -62,18 +62,13 @@ impl IdentityPlace {
     }
 }
 
-/// What verifies users.
+/// Users who are verified by signed tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UserDraft {
-    /// A claim of a signed token, whose keys are in this file.
-    Jwt {
-        /// The claim that names the user.
-        claim: String,
-        /// The path or the URL of the key set.
-        key_set: String,
-    },
-    /// The file of API keys.
-    ApiKeys(String),
+pub struct UserDraft {
+    /// The claim that names the user.
+    pub claim: String,
+    /// The path or the URL of the key set.
+    pub key_set: String,
 }
 
 /// The identities of the gateway file, beside `ip`.
@@ -150,10 +145,8 @@ impl IdentityDrafts {
 
     /// The file of the key set that verifies users, if it is a file.
     pub fn key_set_file(&self) -> Option<&str> {
-        match &self.user {
-            Some(UserDraft::Jwt { key_set, .. }) if !key_set.starts_with("http") => Some(key_set),
-            _ => None,
-        }
+        let key_set = self.user.as_ref().map(|user| user.key_set.as_str());
+        key_set.filter(|key_set| !key_set.starts_with("http"))
     }
 }
 

@@ -1,21 +1,17 @@
-//! Settles a draft: names become unique, policies with too many hosts are split, and of two policies for the same requests
-//! the first one stays.
+//! Settles a draft: names become unique, policies with too many pairs of a match and a host are split, and of two
+//! policies for the same requests the first one stays.
 
 use std::collections::HashMap;
 
 use super::{ImportDraft, LimitDraft, LimitUseDraft, RouteDraft, ScopeDraft};
 use crate::import::names::UniqueNames;
 use crate::import::report::{Concern, ImportReport, Origin};
+use crate::policy::{MAX_LIMITS_PER_ROUTE, MAX_PATTERNS_PER_POLICY};
 use crate::route::pattern::{HostPattern, Pattern, Segment};
 
-/// Maximum number of pairs of a match and a host of a policy.
-const MAX_PATTERNS_PER_POLICY: usize = 64;
-/// Maximum number of limits of a route.
-const MAX_LIMITS_PER_ROUTE: usize = 32;
-
 impl ImportDraft {
-    /// Makes all names unique, and splits policies with too many hosts. Drops routes whose requests an earlier one takes,
-    /// and limits beyond what a route may have; what is dropped is reported.
+    /// Makes all names unique, and splits policies with too many pairs of a match and a host. Drops routes whose requests
+    /// an earlier one takes, and limits beyond what a route may have; what is dropped is reported.
     pub fn settle(&mut self, report: &mut ImportReport) {
         self.split_routes();
         self.drop_conflicts(report);
@@ -58,9 +54,9 @@ impl ImportDraft {
     fn split_routes(&mut self) {
         let mut routes = Vec::with_capacity(self.routes.len());
         for mut route in std::mem::take(&mut self.routes) {
-            route.paths.truncate(MAX_PATTERNS_PER_POLICY);
-            let hosts_per_policy = MAX_PATTERNS_PER_POLICY / route.paths.len().max(1);
-            if route.hosts.len() <= hosts_per_policy {
+            let paths_per_policy = route.paths.len().clamp(1, MAX_PATTERNS_PER_POLICY);
+            let hosts_per_policy = MAX_PATTERNS_PER_POLICY / paths_per_policy;
+            if route.paths.len() <= paths_per_policy && route.hosts.len() <= hosts_per_policy {
                 routes.push(route);
                 continue;
             }
@@ -76,12 +72,18 @@ impl ImportDraft {
                 used => used,
             };
             let limits: Vec<LimitUseDraft> = limits.into_iter().map(share).collect();
+            let paths = std::mem::take(&mut route.paths);
             let hosts = std::mem::take(&mut route.hosts);
-            routes.extend(hosts.chunks(hosts_per_policy).map(|hosts| RouteDraft {
-                hosts: hosts.to_vec(),
-                limits: limits.clone(),
-                ..route.clone()
-            }));
+            for hosts in parts(&hosts, hosts_per_policy) {
+                routes.extend(parts(&paths, paths_per_policy).into_iter().map(|paths| {
+                    RouteDraft {
+                        hosts: hosts.to_vec(),
+                        paths: paths.to_vec(),
+                        limits: limits.clone(),
+                        ..route.clone()
+                    }
+                }));
+            }
         }
         self.routes = routes;
     }
@@ -170,6 +172,14 @@ impl ImportDraft {
     }
 }
 
+/// Parts of at most `size` items. No items are one part, because a policy without hosts is for all of them.
+fn parts<T>(items: &[T], size: usize) -> Vec<&[T]> {
+    match items.is_empty() {
+        true => vec![items],
+        false => items.chunks(size).collect(),
+    }
+}
+
 /// The path of a match with `*` in place of names; `None` if it is no path of a match.
 fn path_key(path: &str) -> Option<String> {
     let pattern = Pattern::parse(path).ok()?;
@@ -179,4 +189,39 @@ fn path_key(path: &str) -> Option<String> {
         Segment::Rest => String::from("/**"),
     });
     Some(segments.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_path_is_lost_where_a_route_has_more_than_a_policy_may() {
+        let mut draft = ImportDraft::default();
+        draft.routes.push(RouteDraft {
+            paths: (0..100).map(|number| format!("/{number}")).collect(),
+            hosts: vec!["a.example".into(), "b.example".into()],
+            limits: vec![LimitUseDraft::Own(LimitDraft::default())],
+            ..RouteDraft::default()
+        });
+        draft.split_routes();
+        let sizes = draft
+            .routes
+            .iter()
+            .map(|route| (route.hosts.len(), route.paths.len()));
+        assert!(
+            sizes
+                .clone()
+                .all(|(hosts, paths)| hosts * paths <= MAX_PATTERNS_PER_POLICY)
+        );
+        assert_eq!(
+            sizes.map(|(hosts, paths)| hosts * paths).sum::<usize>(),
+            200
+        );
+        let are_shared = draft
+            .routes
+            .iter()
+            .all(|route| matches!(route.limits.as_slice(), [LimitUseDraft::Shared(0)]));
+        assert!(are_shared, "the parts count together");
+    }
 }

@@ -97,7 +97,7 @@ fn find_key_set(directives: &[Directive], draft: &mut ImportDraft, report: &mut 
         if directive.name == "auth_jwt_key_file" {
             let file = directive.argument(0);
             let (at, text) = (directive.origin, directive.text());
-            let is_same = |user: &UserDraft| matches!(user, UserDraft::Jwt { key_set, .. } if key_set == file);
+            let is_same = |user: &UserDraft| user.key_set == file;
             if file.is_empty()
                 || file.contains('$')
                 || draft
@@ -113,7 +113,7 @@ fn find_key_set(directives: &[Directive], draft: &mut ImportDraft, report: &mut 
                     "one key set is taken, the first; write another source under `identity: user`",
                 );
             } else {
-                draft.identities.user = Some(UserDraft::Jwt {
+                draft.identities.user = Some(UserDraft {
                     claim: "sub".into(),
                     key_set: file.to_owned(),
                 });

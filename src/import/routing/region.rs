@@ -1,17 +1,19 @@
 //! The requests that a rule takes, as hosts, paths and methods that policies can name, and how exactly.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::hash::Hash;
 
 use ipnet::IpNet;
 
 use crate::import::report::printable;
-use crate::route::pattern::{HostPattern, Pattern, Segment, have_common_path};
+use crate::route::pattern::{HostPattern, MethodSet, Pattern, Segment, have_common_path};
 
 /// Maximum number of notes of a region.
 const MAX_NOTES: usize = 12;
 /// Maximum number of segments of a path.
 const MAX_PATH_SEGMENTS: usize = 32;
+/// Maximum number of methods.
+const MAX_METHODS: usize = 16;
 /// Maximum number of characters of a reason, which becomes the body of responses.
 const MAX_REASON_CHARS: usize = 200;
 
@@ -60,6 +62,29 @@ impl Region {
     pub fn some_of_everything(reason: &str) -> Region {
         Region {
             fit: Fit::Superset(printable(reason, MAX_REASON_CHARS)),
+            ..Region::everything()
+        }
+    }
+
+    /// Requests of these methods, in any case of letters.
+    pub fn of_methods<'a>(methods: impl IntoIterator<Item = &'a str>) -> Region {
+        let methods: BTreeSet<String> = methods.into_iter().map(str::to_ascii_uppercase).collect();
+        if methods.len() > MAX_METHODS {
+            return Region::some_of_everything("it has too many methods for a match");
+        }
+        if !methods
+            .iter()
+            .all(|method| MethodSet::parse(method).is_ok())
+        {
+            return Region::some_of_everything("its method has no counterpart in a match");
+        }
+        let mut notes = Vec::new();
+        if methods.contains("GET") && !methods.contains("HEAD") {
+            notes.push("`HEAD` goes where `GET` goes".into());
+        }
+        Region {
+            methods: methods.into_iter().collect(),
+            notes,
             ..Region::everything()
         }
     }

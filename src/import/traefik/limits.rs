@@ -13,6 +13,7 @@ use crate::import::model::{
     AlgorithmDraft, AmountDraft, ClientsDraft, IdentityDrafts, IdentityPlace, LimitDraft,
     RateDraft, ScopeDraft,
 };
+use crate::import::numbers::gcd;
 use crate::import::report::{Concern, ImportReport, Origin};
 
 /// Maximum number of open requests of a limit.
@@ -325,10 +326,6 @@ fn whole_seconds(average: u64, period: u64) -> Option<(u64, u64)> {
         seconds /= common;
     }
     Some((units, seconds))
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

@@ -4,12 +4,10 @@ use crate::import::nginx::location::read_location;
 use crate::import::nginx::variables::parse_network;
 use crate::import::report::printable;
 use crate::import::routing::region::{Fit, Region, parse_path};
-use crate::route::pattern::{HostPattern, MethodSet, Segment};
+use crate::route::pattern::{HostPattern, Segment};
 
 /// Maximum number of arguments of a matcher.
 const MAX_ARGUMENTS: usize = 256;
-/// Maximum number of methods of a rule.
-const MAX_METHODS: usize = 16;
 /// Maximum number of characters of a path in a note.
 const MAX_SHOWN_CHARS: usize = 40;
 
@@ -33,7 +31,7 @@ pub fn read_matcher(name: &str, arguments: &[String]) -> Result<Vec<Region>, Str
         "Path" => all(read_path),
         "PathPrefix" => all(read_prefix),
         "PathRegexp" => all(read_path_regexp),
-        "Method" => vec![read_methods(arguments)],
+        "Method" => vec![Region::of_methods(arguments.iter().map(String::as_str))],
         "ClientIP" => vec![read_clients(arguments)?],
         "Header" | "Headers" | "HeaderRegexp" | "HeadersRegexp" | "Query" | "QueryRegexp" => {
             let reason = format!("`{name}` has no counterpart in a match");
@@ -308,35 +306,6 @@ fn within_literal_begin(path: &str, reason: &str) -> Region {
         region.paths = vec![segments];
     }
     region
-}
-
-fn read_methods(arguments: &[String]) -> Region {
-    let mut methods: Vec<String> = arguments
-        .iter()
-        .map(|text| text.to_ascii_uppercase())
-        .collect();
-    methods.sort_unstable();
-    methods.dedup();
-    if methods.len() > MAX_METHODS {
-        return Region::some_of_everything("it has too many methods for a match");
-    }
-    if !methods
-        .iter()
-        .all(|method| MethodSet::parse(method).is_ok())
-    {
-        return Region::some_of_everything("its method has no counterpart in a match");
-    }
-    let mut notes = Vec::new();
-    if methods.iter().any(|method| method == "GET")
-        && !methods.iter().any(|method| method == "HEAD")
-    {
-        notes.push("`HEAD` goes where `GET` goes".into());
-    }
-    Region {
-        methods,
-        notes,
-        ..Region::everything()
-    }
 }
 
 fn read_clients(arguments: &[String]) -> Result<Region, String> {

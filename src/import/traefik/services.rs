@@ -8,6 +8,7 @@ use super::names::{NamedObject, Provider};
 use crate::import::documents::InputValue;
 use crate::import::model::UpstreamDraft;
 use crate::import::nginx::upstream::server_url;
+use crate::import::numbers::gcd;
 use crate::import::report::{Concern, ImportReport, Origin};
 use crate::import::yaml_text::gateway_scalar;
 use crate::route::canonical_host::canonical_host;
@@ -242,10 +243,6 @@ pub fn join_weighted(parts: Vec<(UpstreamDraft, u64)>, at: Origin) -> Option<Ups
         joined.servers.push((url, weight));
     }
     Some(joined)
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn read_load_balancer(

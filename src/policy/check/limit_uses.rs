@@ -11,7 +11,7 @@ use super::routes::MAX_LISTED_NAMES;
 use crate::base::suggest::{list_words, nearest_word};
 
 /// Maximum number of limits of a route, which bounds the work for each request.
-const MAX_LIMITS_PER_ROUTE: usize = 32;
+pub const MAX_LIMITS_PER_ROUTE: usize = 32;
 
 /// Checks the limits `uses` of the policy or of the folder called `owner`.
 pub(super) fn check_limit_uses(

@@ -11,7 +11,7 @@ use crate::route::pattern::Segment;
 use crate::route::{Conflict, Pattern, RouteTable};
 
 /// Maximum number of patterns of a policy. Each pair of a match and a host is a pattern.
-pub(super) const MAX_PATTERNS_PER_POLICY: usize = 64;
+pub const MAX_PATTERNS_PER_POLICY: usize = 64;
 /// Maximum number of names that a help text lists.
 pub(super) const MAX_LISTED_NAMES: usize = 20;
 /// Maximum number of patterns with the same host, path and listeners. They can differ in their methods only.

@@ -11,18 +11,18 @@ RUN apt-get update \
 WORKDIR /build
 
 # Dependencies first: this layer is built again only when the manifest changes.
-COPY Cargo.toml Cargo.lock ./
+COPY Cargo.toml Cargo.lock build.rs ./
 RUN mkdir src \
  && echo 'fn main() {}' > src/main.rs \
  && touch src/lib.rs \
- && cargo build --locked --release --bin tollgate --target "$(uname -m)-unknown-linux-musl" \
+ && cargo build --locked --profile production --bin tollgate --target "$(uname -m)-unknown-linux-musl" \
  && rm -r src
 
 COPY src src
 # What was copied may be older than the stand-ins above.
 RUN touch src/main.rs src/lib.rs \
- && cargo build --locked --release --bin tollgate --target "$(uname -m)-unknown-linux-musl" \
- && install -D -s target/*-unknown-linux-musl/release/tollgate /out/usr/bin/tollgate \
+ && cargo build --locked --profile production --bin tollgate --target "$(uname -m)-unknown-linux-musl" \
+ && install -D -s target/*-unknown-linux-musl/production/tollgate /out/usr/bin/tollgate \
  && install -D -m 644 /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ca-certificates.crt \
  && install -d -o 10001 -g 10001 /out/var/lib/tollgate
 

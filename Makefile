@@ -36,23 +36,23 @@ CARGO ?= cargo
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
-.PHONY: test tools lint dist bench bench-amplification bench-compare bench-edge bench-instructions bench-recording bench-scale bench-sharing bench-steering bench-tools frameworks fuzz kills push stalls surge
+.PHONY: test tools lint dist bench bench-amplification bench-compare bench-edge bench-first-screen bench-grpc bench-instructions bench-recording bench-scale bench-sharing bench-steering bench-tools frameworks fuzz kills push stalls surge
 
 test: tools
 	@trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT
 	# To link it takes minutes of one core: beside what needs the other, but not beside a test.
-	$(CARGO) build --locked --release &
-	release=$$!
+	$(CARGO) build --locked --profile production &
+	production=$$!
 	$(MAKE) lint
 	if $(CARGO) nextest --version >/dev/null 2>&1; then
 		$(CARGO) nextest run --locked --no-run
-		wait "$$release"
+		wait "$$production"
 		# Most tests wait for a window to pass or a server to come back.
 		$(CARGO) nextest run --locked --test-threads "$$((3 * $$(nproc)))"
 		$(CARGO) test --locked --doc
 	else
 		$(CARGO) test --locked --no-run
-		wait "$$release"
+		wait "$$production"
 		# Some measure the heap of their process, which no other test may use then.
 		$(CARGO) test --locked -- --skip bombs:: --skip heads_of_answers_wait
 		$(CARGO) test --locked --test http2 -- --test-threads 1 bombs:: heads_of_answers_wait
@@ -173,32 +173,41 @@ bench-scale:
 
 # CPU time of handshakes and of HTTP/2 beside other proxies.
 bench-edge: bench-tools
-	@$(CARGO) build --locked --release
+	@$(CARGO) build --locked --profile production
 	benches/edge.sh
 
 # Instructions and system calls per request.
 bench-instructions: bench-tools
-	@$(CARGO) build --locked --release
+	@$(CARGO) build --locked --profile production
 	benches/instructions.sh
 
 # What little on the wire makes the gateway hold and do.
 bench-amplification: tools
-	@$(CARGO) build --locked --release
+	@$(CARGO) build --locked --profile production
 	benches/amplification.py
 
 # CPU time that steering by an upstream's load and elastic limits add to a request.
 bench-steering: bench-tools
-	@$(CARGO) build --locked --release
+	@$(CARGO) build --locked --profile production
 	benches/steering.sh
 
 # CPU time that recording adds to a request.
 bench-recording: bench-tools
-	@$(CARGO) build --locked --release
+	@$(CARGO) build --locked --profile production
 	benches/recording.sh
+
+# Decisions a second of Envoy's rate limit service, and CPU time of each, beside the least that answers with tonic.
+bench-grpc: tools
+	@$(CARGO) build --locked --profile production
+	benches/grpc.sh
+
+# Seconds from a clone of the last commit to the first screen of the demo.
+bench-first-screen:
+	@benches/first-screen.sh
 
 # CPU time of a request whose limits are shared through Redis.
 bench-sharing: bench-tools
-	@$(CARGO) build --locked --release
+	@$(CARGO) build --locked --profile production
 	benches/sharing.sh
 
 # Every target in fuzz/ in turn, or those in TARGETS. libFuzzer needs unstable compiler flags.
@@ -231,4 +240,4 @@ stalls: tools
 
 # An upstream of fixed capacity while critical traffic triples: without limits, with static ones, with tollgate.
 surge: tools
-	@$(CARGO) test --locked --release --test surge critical_traffic_triples -- --nocapture
+	@$(CARGO) test --locked --profile production --test surge critical_traffic_triples -- --nocapture

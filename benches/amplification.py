@@ -365,7 +365,7 @@ def work(start, failed):
 
 def main():
     target = os.environ.get("CARGO_TARGET_DIR", "target")
-    program = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else f"{target}/release/tollgate")
+    program = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else f"{target}/production/tollgate")
     upstream, port = listen()
     threading.Thread(target=serve, args=(upstream,), daemon=True).start()
     failed = []

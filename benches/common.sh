@@ -25,7 +25,7 @@ token=5d41402abc4b2a76b9719d911017c592
 # Takes the arguments of a script that compares gateways, and starts an upstream: the gateways on the first core, everything
 # else on the last, where there are two.
 prepare() {
-	program=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/tollgate}")
+	program=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/production/tollgate}")
 	rounds=${2:-20}
 	taskset -cp "$(($(nproc) - 1))" $$ >/dev/null
 	upstream=$(free_port)

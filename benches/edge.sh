@@ -7,7 +7,7 @@
 #   [CASES="handshake ..."] [PROXIES="nginx tollgate"] benches/edge.sh [PROGRAM] [ROUNDS]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-program=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/tollgate}")
+program=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/production/tollgate}")
 rounds=${2:-7}
 source benches/common.sh
 

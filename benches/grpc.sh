@@ -3,10 +3,10 @@
 # answers with tonic (benches/echo). Both run in turn in short slices; CPU time is the kernel's schedstat of the process.
 # Needs h2load and python3, which `make tools` installs.
 #
-#   benches/decisions.sh [PROGRAM] [ROUNDS] [ECHO]
+#   benches/grpc.sh [PROGRAM] [ROUNDS] [ECHO]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-program=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/tollgate}")
+program=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/production/tollgate}")
 rounds=${2:-9}
 echo_program=${3:-}
 if [ -z "$echo_program" ]; then

@@ -7,7 +7,7 @@
 #   benches/instructions.sh [PROGRAM] [REQUESTS]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-program=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/tollgate}")
+program=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/production/tollgate}")
 requests=${2:-20000}
 source benches/common.sh
 

@@ -33,9 +33,9 @@ pub enum Subject {
     Envoy,
     /// A process that only copies bytes.
     Floor,
-    /// The release build of this project.
+    /// The production build of this project.
     Tollgate,
-    /// The release build of this project without its log of refusals.
+    /// The production build of this project without its log of refusals.
     Unlogged,
 }
 

@@ -3,13 +3,13 @@
 #
 #   packaging/debian/build.sh [PROGRAM] [FOLDER]
 #
-# PROGRAM is by default target/release/tollgate, and FOLDER, which gets the package, the current one. Run it on the release
+# PROGRAM is by default target/production/tollgate, and FOLDER, which gets the package, the current one. Run it on the release
 # of Debian or Ubuntu that is to run the package, or on an older one: the package depends on that C library.
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
-program=${1:-$here/target/release/tollgate}
+program=${1:-$here/target/production/tollgate}
 folder=${2:-.}
-[ -x "$program" ] || { echo "$program is not there; run: cargo build --release" >&2; exit 1; }
+[ -x "$program" ] || { echo "$program is not there; run: cargo build --profile production" >&2; exit 1; }
 
 version=$(sed -n '/^version = /{s/.*"\(.*\)"/\1/p;q}' "$here/Cargo.toml")
 architecture=$(dpkg --print-architecture)

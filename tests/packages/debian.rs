@@ -111,7 +111,7 @@ fn a_package_needs_a_program() {
     assert_eq!(output.status.code(), Some(1));
     assert_contains(
         &String::from_utf8_lossy(&output.stderr),
-        &["cargo build --release"],
+        &["cargo build --profile production"],
     );
 }
 

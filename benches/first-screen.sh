@@ -12,7 +12,8 @@ cd "$folder/tollgate"
 git checkout --quiet --detach "${1:-HEAD}"
 unset CARGO_TARGET_DIR
 cargo run --release -- demo --for 5 --listen "127.0.0.1:$(free_port)" --admin "127.0.0.1:$(free_port)" >out &
-until [ -s out ] || [ "$((SECONDS - begin))" -gt 600 ]; do sleep 0.2; done
+demo=$!
+while [ ! -s out ] && kill -0 "$demo" 2>/dev/null; do sleep 0.2; done
 seconds=$((SECONDS - begin))
 cat out
 echo "first screen after $seconds s, bound 180 s"

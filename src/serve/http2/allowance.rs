@@ -26,6 +26,16 @@ pub struct Allowance {
     renewed_second: u64,
 }
 
+impl Default for Allowance {
+    fn default() -> Allowance {
+        Allowance {
+            remaining_frames: MAX_BURST_FRAMES,
+            max_frames: MAX_BURST_FRAMES,
+            renewed_second: 0,
+        }
+    }
+}
+
 impl Allowance {
     /// The allowance of a connection with so many streams. It suffices to reset all of them at once, and more.
     pub fn of_connection(max_streams: usize) -> Allowance {
@@ -76,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_burst_and_a_rate_are_allowed() {
-        let mut allowance = Allowance::of_connection(1);
+        let mut allowance = Allowance::default();
         for second in 0..100 {
             (0..FRAMES_PER_SECOND).for_each(|_| allowance.spend_frame());
             assert!(!allowance.renew_and_check_spent(Nanos::from_secs(second)));

@@ -165,6 +165,9 @@ impl Drop for KeySetFetcher {
 /// The work of the thread: fetches the set until the fetcher is dropped. The next fetch follows after the lifetime of
 /// the set or the delay of a failure, or when a token has an unknown key.
 async fn fetch_repeatedly(shared: &SharedFetches, registry: &Registry, clock: &Clock) {
+    let count = |outcome| registry.counter(Metric::KeySetFetches, &[(Label::Outcome, outcome)]);
+    // Both series begin at 0, because Prometheus sees no increase in one whose first sample is 1.
+    let (fetched, failed) = (count("ok"), count("failed"));
     let mut failure_count = 0;
     loop {
         let (source, is_ended) = {
@@ -184,10 +187,8 @@ async fn fetch_repeatedly(shared: &SharedFetches, registry: &Registry, clock: &C
                 continue;
             }
         };
-        let outcome = if result.is_ok() { "ok" } else { "failed" };
-        registry
-            .counter(Metric::KeySetFetches, &[(Label::Outcome, outcome)])
-            .increment(1);
+        let counter = if result.is_ok() { &fetched } else { &failed };
+        counter.increment(1);
         failure_count = if result.is_ok() { 0 } else { failure_count + 1 };
         let now = clock.now();
         let delay = shared.accept_fetch(&source, result, failure_count);

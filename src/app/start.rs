@@ -22,7 +22,7 @@ use super::pusher::start_pusher;
 use super::servers::build_servers;
 use super::snapshots::{RestoredState, log_uncounted_accounts};
 use crate::base::clock::Clock;
-use crate::base::telemetry::Registry;
+use crate::base::telemetry::{Label, Metric, Registry};
 use crate::net::Address;
 use crate::net::quic::QuicSockets;
 use crate::net::tls::acme::CertificateRenewer;
@@ -71,6 +71,10 @@ impl Gateway {
         let fingerprint = loaded.fingerprint;
         let process = loaded.process;
         let registry = Registry::default();
+        // Prometheus sees no increase in a series whose first sample is 1, so the first refusal would ring no alert.
+        for outcome in ["ok", "refused"] {
+            let _ = registry.counter(Metric::Reloads, &[(Label::Outcome, outcome)]);
+        }
         // Nothing has read the clock before this, because the snapshot may move it.
         let restored_state = RestoredState::read_newest(&process, clock)?;
         let clock = restored_state.clock.clone();

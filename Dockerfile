@@ -1,5 +1,5 @@
-# docker build -t tollgate .
-# docker run --read-only -p 8080:8080 -v "$PWD/gateway:/etc/tollgate:ro" tollgate
+# docker build -t tollgate:0.1.0 .
+# docker run --read-only -p 8080:8080 -v "$PWD/gateway:/etc/tollgate:ro" tollgate:0.1.0
 # In a container the gateway file must say `listen: 0.0.0.0:8080`.
 #
 # Both architectures: docker buildx build --platform linux/amd64,linux/arm64 .

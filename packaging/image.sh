@@ -13,6 +13,7 @@ case $(file --brief "$program") in
 *aarch64*) architecture=arm64 ;;
 *) echo "$program is for no architecture that images are made for" >&2; exit 1 ;;
 esac
+version=$(sed -n '/^version = /{s/.*"\(.*\)"/\1/p;q}' Cargo.toml)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 out=$work/build/out
@@ -21,4 +22,4 @@ install -D -m 644 /etc/ssl/certs/ca-certificates.crt "$out/etc/ssl/certs/ca-cert
 install -d -o 10001 -g 10001 "$out/var/lib/tollgate"
 rm -f "$archive"
 buildah --storage-driver vfs --root "$work/store" --runroot "$work/run" bud --quiet --isolation chroot --format docker \
-	--arch "$architecture" --build-context "build=$work/build" --tag "docker-archive:$archive:tollgate:latest" . >/dev/null
+	--arch "$architecture" --build-context "build=$work/build" --tag "docker-archive:$archive:tollgate:$version" . >/dev/null

@@ -30,6 +30,7 @@ install -D -m 644 "$here/packaging/systemd/tollgate.yaml" "$tree/etc/tollgate/to
 install -D -m 644 "$here/packaging/debian/all.yaml" "$tree/etc/tollgate/policies/all.yaml"
 install -D -m 644 "$here/packaging/systemd/tollgate.logrotate" "$tree/etc/logrotate.d/tollgate"
 install -D -m 644 "$here/packaging/prometheus/alerts.yaml" "$tree/usr/share/doc/tollgate/alerts.yaml"
+install -D -m 644 "$here/docs/alerts.md" "$tree/usr/share/doc/tollgate/alerts.md"
 install -D -m 644 "$here/LICENSE" "$tree/usr/share/doc/tollgate/copyright"
 share=$tree/usr/share
 mkdir -p "$share/man/man1" "$share/bash-completion/completions"

@@ -157,7 +157,8 @@ fn resources_are_valid_by_the_schemas() {
 
 #[test]
 fn the_chart_is_sound() {
-    helm(&["lint", "--strict", "packaging/helm"]).unwrap();
+    let lint = ["lint", "--strict", "packaging/helm", "--values"];
+    helm(&[&lint[..], &["tests/packages/values/single.yaml"]].concat()).unwrap();
     let version = read("packaging/helm/Chart.yaml");
     let own = format!("appVersion: {}\n", env!("CARGO_PKG_VERSION"));
     assert!(version.contains(&own), "{version}");
@@ -165,12 +166,32 @@ fn the_chart_is_sound() {
     for (set, named) in [
         ("replicaCount=3", "replicaCount"),
         ("gateway.listen=0.0.0.0:80", "gateway"),
+        ("gateway.timeouts.drain=1s", "timeouts"),
         ("service.type=Internal", "type"),
+        ("service.httpPort=9901", "service.httpPort"),
+        ("policies.a__b\\.yaml=x", "a__b.yaml"),
         ("redis.address=memcached://m:11211", "address"),
     ] {
         let error = template("single", &["--set", set]).unwrap_err();
         assert!(error.contains(named), "{set}: {error}");
     }
+}
+
+/// No route and no upstream of the chart stands beside those of its user.
+#[test]
+fn nothing_is_open_that_the_values_do_not_name() {
+    let values = tempfile::NamedTempFile::new().unwrap();
+    let own = "gateway: { upstreams: { shop: ['http://shop:80'] } }\n\
+               policies: { api.yaml: \"match: /api/**\\nupstream: shop\\n\" }\n";
+    fs::write(values.path(), own).unwrap();
+    let path = values.path().to_str().unwrap();
+    let text = helm(&["template", "edge", "packaging/helm", "--values", path]).unwrap();
+    assert!(text.contains("policies.api.yaml: |"), "{text}");
+    for other in ["all.yaml", "http://api:80", "per-ip"] {
+        assert!(!text.contains(other), "{other}: {text}");
+    }
+    let error = helm(&["template", "edge", "packaging/helm"]).unwrap_err();
+    assert!(error.contains("upstreams"), "{error}");
 }
 
 #[test]

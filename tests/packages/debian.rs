@@ -161,15 +161,21 @@ fn a_bare_system_installs_runs_and_purges_it() {
     wait_until("the refusal is logged", || {
         lines(log).trim().parse().is_ok_and(|lines: u32| lines > 0)
     });
+    let file_number = || inside(&system, &["stat", "-L", "-c", "%i", log]);
+    let first_log = file_number();
     inside(
         &system,
         &["logrotate", "--force", "/etc/logrotate.d/tollgate"],
     );
-    wait_until("the gateway has opened a new log", || {
+    wait_until("the gateway writes to a new log", || {
         system.status("/GPL-3");
-        system.run(&["test", "-s", log]).status.success()
+        system.run(&["test", "-s", log]).status.success() && file_number() != first_log
     });
-    assert_ne!(lines(&format!("{log}.1")).trim(), "0");
+    let rotated = lines(&format!("{log}.1"));
+    assert!(
+        rotated.trim().parse().is_ok_and(|lines: u32| lines > 0),
+        "{rotated}"
+    );
 
     // A newer package takes over from the running process.
     let before = system.property("MainPID");

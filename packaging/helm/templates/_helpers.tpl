@@ -17,6 +17,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- /* The listeners. Their ports are those of the Service, for a redirect names the port of the one with TLS. */ -}}
 {{- define "tollgate.listen" -}}
+{{- $ports := list 9900 9901 (int .Values.service.httpPort) }}
+{{- if .Values.tls.secret }}{{ $ports = append $ports (int .Values.service.httpsPort) }}{{ end }}
+{{- if ne (len $ports) (len (uniq $ports)) }}
+{{- fail "service.httpPort and service.httpsPort must differ from each other, and from 9900 and 9901 of the admin listener" }}
+{{- end }}
 {{- $plain := dict "name" "http" "address" (printf "0.0.0.0:%d" (int .Values.service.httpPort)) }}
 {{- if .Values.tls.secret }}
 {{- $cert := dict "cert" "/etc/tollgate/tls/tls.crt" "key" "/etc/tollgate/tls/tls.key" }}

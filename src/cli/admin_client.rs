@@ -29,17 +29,6 @@ pub struct AdminAddress {
     pub token_file: Option<PathBuf>,
 }
 
-/// Escapes a text as a segment of a path, or as a value of a query.
-pub fn escape_segment(text: &str) -> String {
-    let escape = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-            char::from(byte).to_string()
-        }
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(escape).collect()
-}
-
 impl AdminAddress {
     /// The address that is used without `--admin`.
     const DEFAULT: &str = "127.0.0.1:9900";
@@ -61,7 +50,13 @@ impl AdminAddress {
                 );
                 CommandError::failure(message)
             }
-            _ => CommandError::failure(format!("no answer from {admin}: {error}")),
+            _ => {
+                let cure = match self.admin {
+                    Some(_) => "is this the address after `admin` in the gateway file?",
+                    None => "name the address after `admin` in the gateway file by `--admin`",
+                };
+                CommandError::failure(format!("no answer from {admin}: {error}; {cure}"))
+            }
         };
         // Operators may paste the URL that a browser shows.
         let authority = admin.trim_start_matches("http://").trim_end_matches('/');
@@ -73,8 +68,7 @@ impl AdminAddress {
             ..to_command_error(error)
         })?;
         if head.split(' ').nth(1) != Some("200") {
-            let status_line = head.lines().next().unwrap_or_default();
-            return Err(CommandError::failure(format!("{status_line}\n{body}")));
+            return Err(CommandError::failure(refusal_text(&head, &body)));
         }
         serde_json::from_str(&body).map_err(|error| {
             let message = format!(
@@ -86,7 +80,7 @@ impl AdminAddress {
 }
 
 /// Percent-encodes all but the unreserved characters of RFC 3986 section 2.3.
-pub fn escape_query(value: &str) -> String {
+pub fn percent_encode(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for byte in value.bytes() {
         match byte {
@@ -107,6 +101,19 @@ pub struct AdminRequest<'a> {
     pub path: &'a str,
     /// The body, which is JSON; empty for a request without one.
     pub body: &'a str,
+}
+
+/// What a response with another status than 200 says: the detail of a problem document (RFC 9457), or else all of it.
+fn refusal_text(head: &str, body: &str) -> String {
+    let problem: Option<Value> = serde_json::from_str(body).ok();
+    let detail = problem
+        .as_ref()
+        .and_then(|problem| problem["detail"].as_str());
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    match detail {
+        Some(detail) => format!("the gateway refused this ({status}): {detail}"),
+        None => format!("{}\n{body}", head.lines().next().unwrap_or_default()),
+    }
 }
 
 /// Reads the token of the admin listener from a file.

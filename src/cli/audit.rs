@@ -5,12 +5,10 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use serde_json::Value;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use super::admin_client::{AdminAddress, escape_query};
+use super::admin_client::{AdminAddress, percent_encode};
 use super::output;
-use super::terminal::replace_control_chars;
+use super::terminal::{format_time, replace_control_chars};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -33,8 +31,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let path = format!(
         "/v1/record/events?audit=true&from={}&to={}&most={}",
-        escape_query(&arguments.from),
-        escape_query(&arguments.to),
+        percent_encode(&arguments.from),
+        percent_encode(&arguments.to),
         arguments.most
     );
     let text = match arguments.admin.request("GET", &path, "") {
@@ -61,14 +59,6 @@ fn render(events: &Value) -> String {
         let _ = writeln!(text, "{}  {detail}", format_time(&event["at"]));
     }
     text
-}
-
-/// Formats a time in seconds since 1970 as in `2026-11-27T16:00:00Z`.
-fn format_time(at: &Value) -> String {
-    let seconds = at.as_i64().unwrap_or_default();
-    let time = OffsetDateTime::from_unix_timestamp(seconds).ok();
-    let text = time.and_then(|time| time.format(&Rfc3339).ok());
-    text.unwrap_or_else(|| seconds.to_string())
 }
 
 #[cfg(test)]

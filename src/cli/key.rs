@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
-use super::admin_client::{AdminAddress, escape_segment};
+use super::admin_client::{AdminAddress, percent_encode};
 use super::order_options::{OrderOptions, warn_unless_kept};
 use super::output::{self, CommandError};
 use super::terminal::{format_seconds, render_columns, replace_control_chars};
@@ -125,7 +125,7 @@ fn add(arguments: &AddArguments) -> Result<ExitCode, CommandError> {
 
 fn list(arguments: &ListArguments) -> Result<ExitCode, CommandError> {
     let path = match &arguments.user {
-        Some(user) => format!("/v1/keys?user={}", escape_segment(user)),
+        Some(user) => format!("/v1/keys?user={}", percent_encode(user)),
         None => "/v1/keys".into(),
     };
     let response = arguments.admin.request("GET", &path, "")?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::admin_client::{AdminAddress, escape_query};
+use super::admin_client::{AdminAddress, percent_encode};
 use super::output;
 use super::terminal::replace_control_chars;
 
@@ -27,8 +27,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let path = format!(
         "/v1/near?limit={}&above={}",
-        escape_query(&arguments.limit),
-        escape_query(&arguments.above)
+        percent_encode(&arguments.limit),
+        percent_encode(&arguments.above)
     );
     let text = match arguments.admin.request("GET", &path, "") {
         Ok(near) if arguments.json => format!("{near:#}\n"),

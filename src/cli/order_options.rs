@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::admin_client::{AdminAddress, escape_segment};
+use super::admin_client::{AdminAddress, percent_encode};
 use super::output::{self, CommandError};
 
 /// What must be so for orders about a hashed key to outlive a restart.
@@ -43,7 +43,7 @@ impl OrderOptions {
     /// As those of [`AdminAddress::request`].
     pub fn take_back(&self, path: &str) -> Result<Value, CommandError> {
         let path = match self.signature() {
-            Some(by) => format!("{path}?by={}", escape_segment(&by)),
+            Some(by) => format!("{path}?by={}", percent_encode(&by)),
             None => path.to_owned(),
         };
         self.admin.request("DELETE", &path, "")

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use super::admin_client::escape_segment;
+use super::admin_client::percent_encode;
 use super::grant::print_change;
 use super::order_options::OrderOptions;
 
@@ -18,7 +18,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let [limit, key] = [&arguments.limit, &arguments.key].map(|text| escape_segment(text));
+    let [limit, key] = [&arguments.limit, &arguments.key].map(|text| percent_encode(text));
     let path = format!("/v1/grants/{limit}/{key}");
     match arguments.options.take_back(&path) {
         Ok(revoked) => print_change(&revoked, "revoked", arguments.options.json),

@@ -80,7 +80,7 @@ async fn run_process(config_path: PathBuf, blocked_signals: Option<BlockedSignal
     print_warnings(&warnings);
     if cfg!(slow_release) {
         tracing::warn!(
-            "this build is for a first look and takes several times the CPU; build with `cargo build --profile production`"
+            "this build is not optimised and takes several times the CPU; build with `cargo build --profile production`"
         );
     }
     for address in inherited.describe_unused() {

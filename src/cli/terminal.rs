@@ -1,9 +1,19 @@
 //! Formats numbers, curves and foreign text for a terminal, for `log` and `top`. Nothing is printed here.
 
 use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// The characters of a sparkline, from low to high.
 const SPARKLINE_BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Formats a time in seconds since 1970 as in `2026-11-27T16:00:00Z`.
+pub fn format_time(at: &Value) -> String {
+    let seconds = at.as_i64().unwrap_or_default();
+    let time = OffsetDateTime::from_unix_timestamp(seconds).ok();
+    let text = time.and_then(|time| time.format(&Rfc3339).ok());
+    text.unwrap_or_else(|| seconds.to_string())
+}
 
 /// Replaces the control characters of foreign text, so that a terminal does not obey them.
 pub fn replace_control_chars(text: &str) -> String {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::admin_client::{AdminAddress, escape_query};
+use super::admin_client::{AdminAddress, percent_encode};
 use super::output;
 use super::terminal::replace_control_chars;
 
@@ -25,7 +25,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let limit = escape_query(&arguments.limit);
+    let limit = percent_encode(&arguments.limit);
     let path = format!("/v1/try?limit={limit}&most={}", arguments.most);
     let text = match arguments.admin.request("GET", &path, "") {
         Ok(tried) if arguments.json => format!("{tried:#}\n"),

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::admin_client::escape_segment;
+use super::admin_client::percent_encode;
 use super::ban::print_change;
 use super::order_options::OrderOptions;
 
@@ -15,7 +15,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let path = format!("/v1/bans/{}", escape_segment(&arguments.key));
+    let path = format!("/v1/bans/{}", percent_encode(&arguments.key));
     match arguments.options.take_back(&path) {
         Ok(lifted) => print_change(&lifted, "lifted", arguments.options.json),
         Err(error) => error.print(),

@@ -91,7 +91,7 @@ fn a_gateway_among_three_shows_the_figures_of_all() {
             "3 of 4 responded",
             "this one",
             "all 3 that responded",
-            "did not respond",
+            "no figures",
             "per-ip 100",
             "ip=203.0.113.9",
         ];

@@ -56,7 +56,7 @@ pub(super) fn write_files(
     upstream: SocketAddr,
 ) -> io::Result<PathBuf> {
     let policies = folder.join("policies");
-    std::fs::create_dir_all(&policies)?;
+    std::fs::create_dir(&policies)?;
     for (name, text) in POLICIES {
         std::fs::write(policies.join(format!("{name}.yaml")), text)?;
     }

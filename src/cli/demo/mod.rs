@@ -14,8 +14,10 @@ mod story;
 mod traffic;
 mod upstream;
 
+use std::fs::DirBuilder;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -53,6 +55,17 @@ fn demo(arguments: &Arguments) -> io::Result<()> {
     let should_end = watch_end_signals()?;
     let upstream = upstream::start()?;
     let folder = std::env::temp_dir().join(format!("tollgate-demo-{}", std::process::id()));
+    // Nobody else may write the policies, nor have made the folder before.
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&folder)
+        .map_err(|error| {
+            let folder = folder.display();
+            io::Error::new(
+                error.kind(),
+                format!("cannot make the folder {folder}: {error}"),
+            )
+        })?;
     let result = start_gateway(arguments, upstream, &folder)
         .and_then(|gateway| show_gateway(&gateway, &folder, arguments, &should_end));
     let _ = std::fs::remove_dir_all(&folder);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::cli::admin_client::{AdminAddress, escape_query};
+use crate::cli::admin_client::{AdminAddress, percent_encode};
 use crate::cli::output;
 use crate::cli::output::MISTAKE_EXIT_CODE;
 use crate::policy;
@@ -131,7 +131,7 @@ impl SpanArguments {
         for (name, value) in span_parameters.iter().chain(parameters) {
             path += name;
             path.push('=');
-            path += &escape_query(value);
+            path += &percent_encode(value);
             path.push('&');
         }
         path.pop();

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::cli::terminal::{
-    format_short, parse_numbers, rates_per_second, replace_control_chars, sparkline,
+    format_short, format_time, parse_numbers, rates_per_second, replace_control_chars, sparkline,
 };
 
 /// Returns the name and the labels of a series, in the syntax of a selector.
@@ -93,15 +93,22 @@ fn lower_bound_words(response: &Value) -> &'static str {
 pub(super) fn render_explanation(response: &Value) -> String {
     let text_of = |value: &Value| replace_control_chars(value.as_str().unwrap_or_default());
     let mut text = format!(
-        "{}\n\n{} of {} requests were refused in {} s; {} of {} in {} s before.\n",
+        "{}\n\n{} of {} requests were refused in {} s",
         text_of(&response["text"]),
         response["refused"],
         response["requests"],
         response["seconds"],
-        response["before"]["refused"],
-        response["before"]["requests"],
-        response["before"]["seconds"],
     );
+    let before = &response["before"];
+    text += &match before["seconds"].as_u64() {
+        None | Some(0) => String::from("; the record has nothing of the time before.\n"),
+        Some(seconds) => {
+            format!(
+                "; {} of {} in {seconds} s before.\n",
+                before["refused"], before["requests"]
+            )
+        }
+    };
     let percent = |value: &Value| value.as_f64().unwrap_or(0.0) * 100.0;
     for limit in response["limits"].as_array().into_iter().flatten() {
         let definitions = limit["places"].as_array().into_iter().flatten();
@@ -135,7 +142,7 @@ pub(super) fn render_explanation(response: &Value) -> String {
         let _ = writeln!(
             text,
             "at {}: {}, {}",
-            event["at"],
+            format_time(&event["at"]),
             text_of(&event["event"]),
             text_of(&event["detail"])
         );

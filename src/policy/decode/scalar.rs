@@ -30,7 +30,7 @@ pub static DURATION_FORMAT: TextFormat = TextFormat {
 pub static SIZE_FORMAT: TextFormat = TextFormat {
     name: "size",
     pattern: r"^\s*[0-9]+\s*(B|KiB|MiB|GiB|TiB|KB|MB|GB)?\s*$",
-    doc: "A number of bytes: a whole number and KiB, MiB or GiB.",
+    doc: "A number of bytes: a whole number and KiB, MiB or GiB, or KB, MB or GB, which are powers of 1,000.",
 };
 
 pub static RATE_FORMAT: TextFormat = TextFormat {

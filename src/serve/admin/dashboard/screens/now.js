@@ -145,11 +145,11 @@ export function open() {
     { name: 'rate', title: 'Requests/s', n: true, cell: (row) => rate(row.rate) },
     { name: 'refused', title: 'Refused/s', n: true, cell: (row) => rate(row.refused) },
     { name: 'share', title: 'of requests', n: true, cell: (row) => (row.error ? '–' : bar(row.share)) },
-    { name: 'limits', title: 'Most by', cell: (row) => row.error || row.most },
+    { name: 'limits', title: 'Limits that refused most', cell: (row) => row.error || row.most },
   ], { key: (row) => row.address, href: (row) => row.address && `http://${row.address}/` });
   const everywhere = table('Keys refused by all gateways', [column.key, column.refused, column.limit], { key: (row) => `${row.limit} ${row.key}`, href: (row) => link('keys', { key: row.key }) });
-  const noneRefused = empty('No gateway refused anybody in the last minutes.');
-  fleet.body.append(each.root, h('h3', {}, 'Refused by all of them together'), everywhere.root, noneRefused);
+  const noneRefused = empty('No gateway that responded refused a request in the last two minutes.');
+  fleet.body.append(each.root, h('h3', {}, 'Refused by all of them in the last two minutes'), everywhere.root, noneRefused);
   fleet.root.hidden = true;
 
   async function gateways(_, signal) {
@@ -158,7 +158,7 @@ export function open() {
     if (fleet.root.hidden) return;
     const most = (by) => Object.entries(by).sort((a, b) => b[1] - a[1]).slice(0, 2).map(([limit, times]) => `${limit} ${count(times)}`).join(', ');
     const share_ = (one) => (one.requests ? one.refused / one.requests : 0);
-    const rows = found.map((one) => (one.error ? { ...one, name: 'did not respond' } : { address: one.address, name: one.gateway, rate: one.requests / (one.seconds || 1), refused: one.refused / (one.seconds || 1), share: share_(one), most: most(one.limits) }));
+    const rows = found.map((one) => (one.error ? { ...one, name: 'no figures' } : { address: one.address, name: one.gateway, rate: one.requests / (one.seconds || 1), refused: one.refused / (one.seconds || 1), share: share_(one), most: most(one.limits) }));
     each.set([...rows, { address: '', name: `all ${sum.gateways} that responded`, rate: sum.requests_per_second, refused: sum.refused_per_second, share: share_(sum), most: most(sum.limits) }]);
     everywhere.set(sum.keys, noneRefused);
     fleet.note(`last ${formatDuration(seconds_)}; ${sum.gateways} of ${found.length} responded`);

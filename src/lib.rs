@@ -12,7 +12,7 @@
 //!     .limit("per-key", Key::header("x-api-key"), "3/m")?
 //!     .build()?;
 //! let app: Router = Router::new().route("/items", get(|| async { "items" })).layer(throttle);
-//! # Ok::<(), tollgate::layer::BuildError>(())
+//! # Ok::<(), tollgate::BuildError>(())
 //! ```
 //!
 //! `docs/library.md` in the repository is a guide, with hyper and tonic. The other modules are those of the gateway. With
@@ -71,4 +71,4 @@ pub mod trace;
 #[cfg(feature = "gateway")]
 pub mod upstream;
 
-pub use layer::{Key, Throttle};
+pub use layer::{BuildError, Key, Throttle};

@@ -25,6 +25,9 @@ const DEFAULT_MEMORY_BYTES: usize = 16 << 20;
 /// The fewest keys of each limit that the bytes for counts must hold.
 const MIN_KEYS_IN_MEMORY: usize = 1_000;
 
+/// The most limits of a layer. Each takes time of every request, and verdicts number them by 16 bits.
+const MAX_LIMITS: usize = 64;
+
 /// Collects the limits of a [`Throttle`].
 #[derive(Default)]
 #[must_use = "a builder limits nothing until it is built"]
@@ -43,6 +46,7 @@ impl fmt::Debug for ThrottleBuilder {
 
 /// Why limits cannot be built.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BuildError {
     /// The limit has an unfit name.
     #[error("limit `{limit}`: {source}")]
@@ -62,7 +66,7 @@ pub enum BuildError {
     },
     /// No header field can have the name.
     #[error(
-        "limit `{limit}`: `{field}` is no name of a header field; write it without blanks and `:`, as in `x-api-key`"
+        "limit `{limit}`: `{field}` is not the name of a header field; use letters, digits and `-`, as in `x-api-key`"
     )]
     Field {
         /// The name of the limit.
@@ -81,7 +85,7 @@ pub enum BuildError {
         source: RateError,
     },
     /// Two rates of a limit have one window.
-    #[error("limit `{limit}`, rates `{rates}`: two have one window; keep the smaller one")]
+    #[error("limit `{limit}`, rates `{rates}`: two have the same window; keep the stricter one")]
     DuplicateWindow {
         /// The name of the limit.
         limit: LimitName,
@@ -100,6 +104,14 @@ pub enum BuildError {
     #[error("limit `{limit}`: 0 open requests would refuse every request; allow at least 1")]
     NoneOpen {
         /// The name of the limit.
+        limit: LimitName,
+    },
+    /// There are more limits than a layer may have.
+    #[error(
+        "limit `{limit}`: a layer has at most {MAX_LIMITS} limits; put the others into another layer"
+    )]
+    TooManyLimits {
+        /// The name of the first one that is too many.
         limit: LimitName,
     },
     /// There is no limit.
@@ -144,7 +156,7 @@ impl ThrottleBuilder {
     }
 
     /// Adds a limit on the requests of one key that are open at once. A request is open until the last byte of its
-    /// response is sent or dropped.
+    /// response is sent or dropped. The response to an upgrade, such as that of a WebSocket, ends at once.
     ///
     /// # Errors
     ///
@@ -249,6 +261,9 @@ impl ThrottleBuilder {
         })?;
         if self.limits.iter().any(|(earlier, ..)| *earlier == limit) {
             return Err(BuildError::DuplicateName { limit });
+        }
+        if self.limits.len() >= MAX_LIMITS {
+            return Err(BuildError::TooManyLimits { limit });
         }
         let field: Arc<str> = match &key {
             Key::Header(field) => field.clone(),

@@ -1,5 +1,5 @@
-//! Settles a draft: names become unique, policies with too many pairs of a match and a host are split, and of two
-//! policies for the same requests the first one stays.
+//! Settles a draft. Names become unique, and policies with too many pairs of a match and a host are split. The first of
+//! two policies for the same requests stays.
 
 use std::collections::HashMap;
 

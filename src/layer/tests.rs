@@ -233,7 +233,7 @@ fn mistakes_name_their_place_and_cure() {
     );
     check(
         add("a", "1/s, 2/s"),
-        "limit `a`, rates `1/s, 2/s`: two have one window; keep the smaller one",
+        "limit `a`, rates `1/s, 2/s`: two have the same window; keep the stricter one",
     );
     let twice = || {
         Throttle::builder()
@@ -247,7 +247,14 @@ fn mistakes_name_their_place_and_cure() {
     let field = Throttle::builder().limit("a", Key::header("x key"), "1/s");
     check(
         field.map(drop),
-        "limit `a`: `x key` is no name of a header field; write it without blanks and `:`, as in `x-api-key`",
+        "limit `a`: `x key` is not the name of a header field; use letters, digits and `-`, as in `x-api-key`",
+    );
+    let many = (0..65).try_fold(Throttle::builder(), |builder, number| {
+        builder.limit(&format!("l{number}"), Key::Ip, "1/s")
+    });
+    check(
+        many.map(drop),
+        "limit `l64`: a layer has at most 64 limits; put the others into another layer",
     );
     let none = Throttle::builder().concurrent("a", Key::Ip, 0);
     check(

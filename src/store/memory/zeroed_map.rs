@@ -87,6 +87,8 @@ impl ZeroedMap {
     /// other than x86-64.
     #[inline]
     pub(super) fn prefetch(&self, bucket_index: usize) {
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = bucket_index;
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a hint that touches nothing, wherever it points.
         unsafe {

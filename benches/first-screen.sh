@@ -1,15 +1,12 @@
 #!/usr/bin/env bash
 # Seconds from a clone of the last commit to the first screen of the demo, built from nothing. The bound is 180 s on two
 # cores; what cargo has downloaded before stays.
-#
-#   benches/first-screen.sh [COMMIT]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source benches/common.sh
 begin=$SECONDS
 git clone --quiet . "$folder/tollgate"
 cd "$folder/tollgate"
-git checkout --quiet --detach "${1:-HEAD}"
 unset CARGO_TARGET_DIR
 cargo run --release -- demo --for 5 --listen "127.0.0.1:$(free_port)" --admin "127.0.0.1:$(free_port)" >out &
 demo=$!

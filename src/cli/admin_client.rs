@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::output::CommandError;
+use super::terminal::replace_control_chars;
 use crate::policy::text;
 
 /// The longest time to connect to one address, to send a part of the request, and between two parts of the response.
@@ -111,7 +112,10 @@ fn refusal_text(head: &str, body: &str) -> String {
         .and_then(|problem| problem["detail"].as_str());
     let status = head.split(' ').nth(1).unwrap_or_default();
     match detail {
-        Some(detail) => format!("the gateway refused this ({status}): {detail}"),
+        Some(detail) => {
+            let lines: Vec<String> = detail.lines().map(replace_control_chars).collect();
+            format!("the gateway refused this ({status}): {}", lines.join("\n"))
+        }
         None => format!("{}\n{body}", head.lines().next().unwrap_or_default()),
     }
 }
@@ -178,4 +182,18 @@ fn connect(authority: &str, timeout: Duration) -> io::Result<TcpStream> {
         }
     }
     Err(last_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_its_detail_and_obeys_no_control_character() {
+        let head = "HTTP/1.0 404 Not Found";
+        let body = r#"{"status":404,"detail":"no limit `a\u001b[31m`\nsee /v1/limits"}"#;
+        let expected = "the gateway refused this (404): no limit `a\u{fffd}[31m`\nsee /v1/limits";
+        assert_eq!(refusal_text(head, body), expected);
+        assert_eq!(refusal_text(head, "gone"), "HTTP/1.0 404 Not Found\ngone");
+    }
 }

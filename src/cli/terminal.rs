@@ -1,4 +1,4 @@
-//! Formats numbers, curves and foreign text for a terminal, for `log` and `top`. Nothing is printed here.
+//! Formats numbers, times, curves and foreign text for a terminal. Nothing is printed here.
 
 use serde_json::Value;
 use time::OffsetDateTime;

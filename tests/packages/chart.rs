@@ -162,6 +162,11 @@ fn the_chart_is_sound() {
     let version = read("packaging/helm/Chart.yaml");
     let own = format!("appVersion: {}\n", env!("CARGO_PKG_VERSION"));
     assert!(version.contains(&own), "{version}");
+    let image = concat!("docker build -t tollgate:", env!("CARGO_PKG_VERSION"), " ");
+    assert!(
+        read("docs/install.md").contains(image),
+        "the chart pulls another image"
+    );
     // What is not a value is refused, and so is what the chart writes itself.
     for (set, named) in [
         ("replicaCount=3", "replicaCount"),
